@@ -1,0 +1,36 @@
+# Everything runs in .venv, made from pyproject.toml and the versions in constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: setup demo test lint bench lock clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+demo: $(READY)  ## train FOOBAR on the lock; leaves runs/demo/curve.png
+	rm -rf runs/demo
+	$(BIN)/hyrlo train foobar lock --horizon 30 --out runs/demo
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+lock: $(READY)  ## write the installed versions into constraints.txt
+	$(PIP) freeze --exclude-editable > constraints.txt
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,22 @@
+"""The registry of algorithms: a name, a function, and presets of its config."""
+
+from hyrlo.algorithms import fail, foobar, psdp
+from hyrlo.algorithms.base import Algorithm
+
+ALGORITHMS = {
+    algorithm.name: algorithm
+    for algorithm in (
+        Algorithm("foobar", "match the states forwards, then improve backwards", foobar.foobar, foobar.PRESETS),
+        Algorithm("fail", "the forward pass alone: match the states (Alg. 3)", fail.fail, fail.PRESETS),
+        Algorithm("psdp", "the backward pass with a reset model (Alg. 1)", psdp.psdp, psdp.PRESETS, access="reset"),
+        Algorithm(
+            "psdp-trace",
+            "the backward pass from a given roll-in policy (Alg. 2)",
+            psdp.psdp_trace,
+            psdp.PRESETS,
+            learns_from="roll-in",
+        ),
+    )
+}
+
+__all__ = ["ALGORITHMS", "Algorithm"]

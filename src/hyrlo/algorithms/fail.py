@@ -1,0 +1,43 @@
+"""Algorithm 3, FAIL: learn, step by step, a forward policy whose states look like the offline states.
+
+For h = 0 … H−1: roll in π_0 … π_{h−1}, act uniformly at h, and let π_h be the solution of the min-max game (Algorithm 4)
+between the states that follow and the offline states of step h + 1:
+
+    π_h = argmin_π max_{g ∈ G}  Ê_on[ A·π(a_h|s_h) g(s_{h+1}) ] − Ê_{D_{h+1}}[ g ]
+"""
+
+from __future__ import annotations
+
+import jax
+from jax.random import fold_in
+from jaxtyping import PRNGKeyArray
+
+from hyrlo.access import TraceModel
+from hyrlo.algorithms.base import Run
+from hyrlo.algorithms.match import MatchConfig, blank_policy, match
+from hyrlo.algorithms.minmax import GameConfig
+from hyrlo.data import ObservationDataset
+from hyrlo.policies import Stack, Uniform, switch
+
+FailConfig = MatchConfig
+PRESETS = {
+    "paper": FailConfig(samples=2000, estimator="importance", features=512, game=GameConfig()),
+    "fast": FailConfig(samples=1000),
+    "lean": FailConfig(samples=500),
+}
+
+
+def fail(model: TraceModel, source: ObservationDataset, config: FailConfig, key: PRNGKeyArray, run: Run) -> Stack:
+    """Algorithm 3: the forward policy π^f."""
+    spec = model.spec
+    uniform = Uniform(spec.actions)
+    empty = Stack.repeat(blank_policy(spec, config), spec.horizon)
+    phase = run.phase("forward", range(spec.horizon), empty, model)
+    for h in phase:
+        rollout_key, match_key = jax.random.split(fold_in(key, h))
+        roll_in = switch(phase.state, at=h, to=uniform)  # π_0 … π_{h−1}, then uniform
+        online = model.rollout(rollout_key, roll_in, config.samples, record=h, next_states=True, stop=h + 1)
+        policy, mmd = match(match_key, online, *source.padded(h + 1), spec, config)
+        forward = phase.state.with_step(h, policy)
+        phase.done(h, forward, evaluate=switch(forward, at=h + 1, to=uniform), mmd=mmd)
+    return phase.state

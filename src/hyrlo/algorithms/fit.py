@@ -1,0 +1,245 @@
+"""Least squares that notices when it is stuck.
+
+One bad fit ruins every step that comes after it. So a fit is several restarts side by side (one of them warm, where there
+is something to start from), judged by held-out loss. If no second restart comes near the best one, the fit is not trusted
+and is redone with fresh restarts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from hyrlo.networks import MLP, LatentQ
+
+CHECKS = 30  # how often in a fit the held-out loss is looked at
+NEAR = 0.1  # a restart is near the best if it explains this share less of what can be explained
+RIDGE = 1.0  # one pseudo-sample of the overall mean per latent state and action
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Least-squares regression on (s, a)."""
+
+    model: Literal["latent", "mlp"] = "latent"
+    """`latent`: HyQ's softmax encoder ⊗ action; `mlp`: one hidden tanh layer."""
+    solver: Literal["projection", "sgd"] = "projection"
+    """`projection` (latent only): the head in closed form, full-batch gradient on the encoder; `sgd`: minibatches on all."""
+    latents: int = 3
+    hidden: int = 64
+    updates: int = 120
+    learning_rate: float = 0.02
+    batch: int = 128
+    """Samples per update of `sgd`, which is stopped early by held-out loss."""
+    decay: float = 0.015
+    """L2 penalty on the encoder of `projection`, for targets of variance one; it takes the place of early stopping."""
+    held_out: float = 0.2
+    """Share of the samples kept for choosing among restarts."""
+    restarts: int = 8
+    rounds: int = 4
+    """How often a fit that looks stuck is redone before the best so far is taken."""
+
+
+class Samples(NamedTuple):
+    """Regression data; the last `held_out` rows are not trained on."""
+
+    states: Float[Array, "n obs"]
+    actions: Float[Array, "n actions"]  # one-hot
+    targets: Float[Array, "n targets"]
+
+    def split(self, share: float) -> tuple[Samples, Samples]:
+        train = len(self.states) - max(1, int(len(self.states) * share))
+        return Samples(*(x[:train] for x in self)), Samples(*(x[train:] for x in self))
+
+
+class Report(NamedTuple):
+    """How a fit went: held-out loss of the best restart, of predicting the mean, and rounds of restarts used."""
+
+    loss: float
+    baseline: float
+    rounds: int
+
+
+class Problem(Protocol):
+    """What is searched for (`start` makes a random one) and the losses that lead the search."""
+
+    @property
+    def stops_early(self) -> bool: ...
+
+    def start(self, key: PRNGKeyArray, samples: Samples) -> Any: ...
+
+    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]: ...
+
+    def test_loss(self, parameters: Any, train: Samples, test: Samples) -> Float[Array, ""]: ...
+
+
+class MinibatchQ(eqx.Module):
+    """A Q-function, all its weights by stochastic gradients: the paper's regression."""
+
+    config: FitConfig = eqx.field(static=True)
+    stops_early: bool = eqx.field(static=True, default=True)
+
+    def start(self, key: PRNGKeyArray, samples: Samples) -> eqx.Module:
+        return create_q(key, samples.states.shape[1], samples.actions.shape[1], self.config)
+
+    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]:
+        rows = jax.random.randint(key, (self.config.batch,), 0, len(train.states))
+        return self.test_loss(parameters, train, Samples(*(x[rows] for x in train)))
+
+    def test_loss(self, parameters: Any, train: Samples, test: Samples) -> Float[Array, ""]:
+        predicted = jnp.sum(parameters(test.states) * test.actions, axis=1, keepdims=True)
+        return jnp.mean((predicted - test.targets) ** 2)
+
+
+class LatentRegression(eqx.Module):
+    """`E[y | s, a]` as a table over a soft latent state of `s` and the action, for any number of targets."""
+
+    encoder: Float[Array, "obs latents"]
+    head: Float[Array, "actions latents targets"]
+    mean: Float[Array, " targets"]
+
+    @classmethod
+    def project(cls, encoder: Float[Array, "obs latents"], samples: Samples) -> LatentRegression:
+        """The best head for a given encoder: ridge regression in closed form, one small system per action."""
+        latents = jax.nn.softmax(samples.states @ encoder)
+        mean = samples.targets.mean(axis=0)
+        features = (samples.actions[:, :, None] * latents[:, None, :]).reshape(len(latents), -1)
+        shape = samples.actions.shape[1], latents.shape[1], -1
+        gram = (features.T @ latents).reshape(shape) + RIDGE * jnp.eye(latents.shape[1])
+        moments = (features.T @ (samples.targets - mean)).reshape(shape)
+        return cls(encoder, jnp.linalg.solve(gram, moments), mean)
+
+    def latents(self, states: Float[Array, "n obs"]) -> Float[Array, "n latents"]:
+        return jax.nn.softmax(states @ self.encoder)
+
+    def loss(self, samples: Samples) -> Float[Array, ""]:
+        predicted = jnp.einsum("na,nk,akt->nt", samples.actions, self.latents(samples.states), self.head) + self.mean
+        return jnp.mean(jnp.sum((predicted - samples.targets) ** 2, axis=1))
+
+
+class Encoder(eqx.Module):
+    """The encoder of a `LatentRegression`, its head projected out (variable projection)."""
+
+    config: FitConfig = eqx.field(static=True)
+    stops_early: bool = eqx.field(static=True, default=False)
+
+    def start(self, key: PRNGKeyArray, samples: Samples) -> Float[Array, "obs latents"]:
+        size = samples.states.shape[1]
+        return jax.random.normal(key, (size, self.config.latents)) / size**0.5
+
+    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]:
+        variance = jnp.sum(jnp.var(train.targets, axis=0)) + 1e-12
+        fit = LatentRegression.project(parameters, train).loss(train) / variance
+        return fit + self.config.decay * jnp.sum(parameters**2)
+
+    def test_loss(self, parameters: Any, train: Samples, test: Samples) -> Float[Array, ""]:
+        return LatentRegression.project(parameters, train).loss(test)
+
+
+@eqx.filter_jit
+def _search(
+    key: PRNGKeyArray, problem: Problem, samples: Samples, warm: Any, config: FitConfig
+) -> tuple[Any, Float[Array, " r"], Float[Array, ""]]:
+    """The restarts where they ended and their held-out losses. All see the same minibatches: one matrix product serves all."""
+    start_key, batch_key = jax.random.split(key)
+    train, test = samples.split(config.held_out)
+    optimiser = optax.adam(config.learning_rate)
+    restarts = jax.vmap(lambda k: problem.start(k, samples))(jax.random.split(start_key, config.restarts))
+    if warm is not None:
+        restarts = jax.tree.map(lambda many, one: many.at[0].set(one), restarts, warm)
+
+    def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:
+        def one(parameters: Any, state: Any) -> tuple[Any, Any]:
+            gradient = jax.grad(lambda p: problem.train_loss(jax.random.fold_in(batch_key, t), p, train))(parameters)
+            updates, state = optimiser.update(gradient, state)
+            return optax.apply_updates(parameters, updates), state
+
+        return jax.vmap(one)(*carry), None
+
+    def updates_and_check(carry: tuple, ts: Int[Array, " updates"]) -> tuple[tuple, None]:
+        learner, best, best_loss = carry
+        learner, _ = jax.lax.scan(update, learner, ts)
+        now = jax.vmap(lambda p: problem.test_loss(p, train, test))(learner[0])
+        if not problem.stops_early:
+            return (learner, learner[0], now), None
+        choose = jax.vmap(lambda better, new, old: jax.tree.map(lambda x, y: jnp.where(better, x, y), new, old))
+        return (learner, choose(now < best_loss, learner[0], best), jnp.minimum(now, best_loss)), None
+
+    start = ((restarts, jax.vmap(optimiser.init)(restarts)), restarts, jnp.full(config.restarts, jnp.inf))
+    checks = min(CHECKS, config.updates)
+    schedule = jnp.arange(config.updates - config.updates % checks).reshape(checks, -1)
+    (_, best, losses), _ = jax.lax.scan(updates_and_check, start, schedule)
+    baseline = jnp.mean(jnp.sum((test.targets - train.targets.mean(axis=0)) ** 2, axis=1))
+    return best, losses, baseline
+
+
+def search(
+    key: PRNGKeyArray, problem: Problem, samples: Samples, config: FitConfig, warm: Any = None
+) -> tuple[Any, Report]:
+    """The best of the restarts, once a second one agrees with it."""
+    best, best_loss = None, float("inf")
+    for attempt in range(1, config.rounds + 1):
+        found, losses, baseline = _search(jax.random.fold_in(key, attempt), problem, samples, warm, config)
+        winner = int(jnp.argmin(losses))
+        if best is None or float(losses[winner]) < best_loss:
+            best, best_loss = jax.tree.map(lambda x: x[winner], found), float(losses[winner])
+        near = losses <= best_loss + NEAR * jnp.maximum(baseline - best_loss, 0.0)
+        if int(near.sum()) >= min(2, config.restarts):
+            break
+    return best, Report(best_loss, float(baseline), attempt)
+
+
+@eqx.filter_jit
+def _sharpen(encoder: Float[Array, "obs latents"], samples: Samples, config: FitConfig) -> Float[Array, "obs latents"]:
+    """The encoder at the scale with the least held-out loss: the L2 penalty finds directions, but leaves latents soft."""
+    train, test = samples.split(config.held_out)
+    scales = 2.0 ** jnp.arange(6)
+    losses = jax.vmap(lambda scale: LatentRegression.project(scale * encoder, train).loss(test))(scales)
+    return scales[jnp.argmin(losses)] * encoder
+
+
+def fit_encoder(
+    key: PRNGKeyArray, samples: Samples, config: FitConfig, warm: Float[Array, "obs latents"] | None = None
+) -> tuple[Float[Array, "obs latents"], Report]:
+    """The encoder of the soft latent state that best predicts the targets."""
+    encoder, report = search(key, Encoder(config), samples, config, warm)
+    return _sharpen(encoder, samples, config), report
+
+
+def create_q(key: PRNGKeyArray, observations: int, actions: int, config: FitConfig) -> LatentQ | MLP:
+    if config.model == "latent":
+        return LatentQ.create(key, observations, actions, config.latents)
+    return MLP.create(key, (observations, config.hidden, actions))
+
+
+@eqx.filter_jit
+def _latent_q(encoder: Float[Array, "obs latents"], samples: Samples) -> LatentQ:
+    regression = LatentRegression.project(encoder, samples)
+    return LatentQ(encoder, regression.head[..., 0].T, regression.mean[0])
+
+
+def fit_q(
+    key: PRNGKeyArray,
+    states: Float[Array, "n obs"],
+    actions: Int[Array, " n"],
+    targets: Float[Array, " n"],
+    action_count: int,
+    config: FitConfig,
+    warm: LatentQ | MLP | None = None,
+) -> tuple[LatentQ | MLP, Report]:
+    """`argmin_f Σ (f(s, a) − target)²`."""
+    samples = Samples(states, jax.nn.one_hot(actions, action_count), targets[:, None])
+    if config.model == "mlp":
+        return search(key, MinibatchQ(config), samples, config, warm)
+    if config.solver == "projection":
+        encoder, report = fit_encoder(key, samples, config, warm.encoder if isinstance(warm, LatentQ) else None)
+    else:
+        q, report = search(key, MinibatchQ(config), samples, config, warm)
+        encoder = q.encoder
+    return _latent_q(encoder, samples), report

@@ -1,0 +1,127 @@
+"""One step of FAIL: the policy whose next states look like the offline ones, by either of two estimators.
+
+`importance` is the paper's: next states weighted by `A·π(a|s)`, a two-layer tanh policy. `regression` needs far fewer
+samples: random features of the next state are regressed on a small latent state of s and the action, so that the mean
+embedding under any policy is known without weights, and the policy acts on that latent state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from hyrlo.access import Rollout, Spec
+from hyrlo.algorithms.fit import FitConfig, LatentRegression, Samples, fit_encoder
+from hyrlo.algorithms.minmax import GameConfig, play
+from hyrlo.distances import ExactMMD, ImportanceMMD, RegressedMMD, median_bandwidth, random_features
+from hyrlo.errors import HyrloError
+from hyrlo.networks import MLP
+from hyrlo.policies import LatentSoftmax, Policy, Softmax
+
+
+@dataclass(frozen=True)
+class MatchConfig:
+    """The forward pass: match the offline state distribution at every step."""
+
+    offline_samples: int = 2000
+    """Offline states used per step (all there are, if fewer)."""
+    samples: int = 1000
+    """Online episodes per step."""
+    estimator: Literal["regression", "importance"] = "regression"
+    """`importance`: the paper's weights A·π(a|s); `regression`: features regressed on (s, a), far fewer samples."""
+    features: int = 256
+    """Random Fourier features of the MMD witness; 0 for the exact kernel (`importance` only)."""
+    hidden: int = 128
+    """`importance`: width of the one-step policies' hidden layer."""
+    game: GameConfig = field(default_factory=lambda: GameConfig(iterations=300, learning_rate=0.2, batch=10_000))
+    fit: FitConfig = field(default_factory=lambda: FitConfig(decay=0.0))
+    """`regression`: how the latent state is fitted."""
+
+    def __post_init__(self) -> None:
+        if self.features == 0 and self.estimator == "regression":
+            raise HyrloError("features is 0, the exact kernel, which needs estimator importance")
+        if self.features % 2:
+            raise HyrloError(f"features is {self.features}; give an even number")
+
+
+def blank_policy(spec: Spec, config: MatchConfig) -> Policy:
+    """The shape of a one-step policy."""
+    key = jax.random.key(0)
+    if config.estimator == "importance":
+        return fresh_network(key, (spec.observation_size, config.hidden, spec.actions))
+    encoder = jnp.zeros((spec.observation_size, config.fit.latents))
+    return LatentSoftmax(encoder, fresh_network(key, (config.fit.latents, spec.actions)).network)
+
+
+@eqx.filter_jit
+def fresh_network(key: PRNGKeyArray, sizes: tuple[int, ...]) -> Softmax:
+    """A tanh network that starts out nearly uniform."""
+    return Softmax(MLP.create(key, sizes, last_scale=0.01))
+
+
+def match(
+    key: PRNGKeyArray,
+    online: Rollout,
+    offline: Float[Array, "m obs"],
+    offline_weights: Float[Array, " m"],
+    spec: Spec,
+    config: MatchConfig,
+) -> tuple[Policy, float]:
+    """The policy, and its estimated MMD to the offline states."""
+    policy_key, feature_key, fit_key, game_key = jax.random.split(key, 4)
+    assert online.states is not None
+    assert online.actions is not None
+    assert online.next_states is not None
+    if config.estimator == "importance":
+        network = fresh_network(policy_key, (spec.observation_size, config.hidden, spec.actions))
+        witnesses: ImportanceMMD | ExactMMD
+        if config.features:
+            features, _ = centred_features(feature_key, online.next_states, offline, offline_weights, config)
+            witnesses = ImportanceMMD(features, online.actions)
+        else:
+            witnesses = exact_mmd(online.next_states, online.actions, offline, offline_weights)
+        policy, mmd = play(game_key, network, online.states, witnesses, config.game)
+        return policy, float(mmd)
+
+    features, components = centred_features(feature_key, online.next_states, offline, offline_weights, config)
+    actions = jax.nn.one_hot(online.actions, spec.actions)
+    encoder, report = fit_encoder(fit_key, Samples(online.states, actions, components), config.fit)
+    regressed = regressed_mmd(encoder, Samples(online.states, actions, features))
+    table = fresh_network(policy_key, (config.fit.latents, spec.actions))
+    on_latents, mmd = play(game_key, table, regressed.latents, regressed, config.game)
+    return LatentSoftmax(encoder, on_latents.network), float(mmd)
+
+
+exact_mmd = eqx.filter_jit(ExactMMD.create)
+
+
+@eqx.filter_jit
+def centred_features(
+    key: PRNGKeyArray,
+    online: Float[Array, "n obs"],
+    offline: Float[Array, "m obs"],
+    offline_weights: Float[Array, " m"],
+    config: MatchConfig,
+) -> tuple[Float[Array, "n f"], Float[Array, "n c"]]:
+    """Random features of the online next states, centred at the offline mean, and their principal components."""
+    width = median_bandwidth(online, offline)
+    frequencies = jax.random.normal(key, (online.shape[1], config.features // 2))
+    of_offline = random_features(offline, frequencies, width)
+    offline_mean = offline_weights @ of_offline
+    features = random_features(online, frequencies, width) - offline_mean
+    if config.estimator == "importance":
+        return features, features[:, :0]
+    # K kinds of states differ in K − 1 directions; the rest of the features is mostly observation noise.
+    spread = jnp.concatenate([features - features.mean(axis=0), of_offline - offline_mean])
+    return features, features @ jnp.linalg.eigh(spread.T @ spread)[1][:, 1 - config.fit.latents :]
+
+
+@eqx.filter_jit
+def regressed_mmd(encoder: Float[Array, "obs latents"], samples: Samples) -> RegressedMMD:
+    regression = LatentRegression.project(encoder, samples)
+    return RegressedMMD(regression.latents(samples.states), regression.head, regression.mean)

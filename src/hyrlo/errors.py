@@ -1,0 +1,17 @@
+"""Errors a user can act on. The command line prints them as one line and exits with code 2."""
+
+
+class HyrloError(Exception):
+    """Something the user can fix; the message says what is wrong, where, and what to do."""
+
+
+class AccessError(HyrloError):
+    """An algorithm was given a weaker access model than it needs."""
+
+
+class DataError(HyrloError):
+    """State data that cannot be used."""
+
+
+class RunError(HyrloError):
+    """A run directory that cannot be used as asked."""

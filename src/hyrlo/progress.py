@@ -1,0 +1,56 @@
+"""Live progress: phase, step, success so far and time left; plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+
+class Bar:
+    """One phase's bar."""
+
+    def __init__(self, name: str, total: int, finished: int, advance: Any):
+        self.name, self.total, self.finished, self._advance = name, total, finished, advance
+
+    def advance(self, line: dict[str, Any]) -> None:
+        self.finished += 1
+        success = line["success_rate"]
+        note = f"return {line['return_mean']:.2f}" if success is None else f"success {success:.2f}"
+        self._advance(self, f"{note}  {line['episodes']:,} episodes")
+
+
+class Progress:
+    """Bars on a terminal, a line for every tenth of a phase elsewhere, nothing if not enabled."""
+
+    def __init__(self, enabled: bool = True, label: str = "", console: Console | None = None):
+        self.enabled, self.label = enabled, label
+        self.console = console or Console(stderr=True)
+
+    @contextmanager
+    def phase(self, name: str, total: int, finished: int) -> Iterator[Bar]:
+        if not self.enabled or finished >= total:
+            yield Bar(name, total, finished, lambda bar, note: None)
+        elif not self.console.is_terminal:
+            yield Bar(name, total, finished, self._print_line)
+        else:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
+            with RichProgress(*columns, console=self.console) as bars:
+                task = bars.add_task(f"{self.label}{name:8s}", total=total, completed=finished, note="compiling")
+                yield Bar(name, total, finished, lambda bar, note: bars.update(task, advance=1, note=note))
+
+    def _print_line(self, bar: Bar, note: str) -> None:
+        if bar.finished % max(1, bar.total // 10) == 0 or bar.finished == bar.total:
+            print(f"{self.label}{bar.name} {bar.finished}/{bar.total}  {note}", file=self.console.file, flush=True)

@@ -1,0 +1,176 @@
+"""Runs: where an algorithm reports, and from where it resumes.
+
+`Run` keeps everything in memory. `RunDirectory` also writes `config.json`, `metrics.jsonl`, `checkpoint/`,
+`policy.safetensors` + `policy.json`, `curve.png` and, last, `result.json`, each atomically.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import jax
+import numpy as np
+
+from hyrlo.access import Evaluation, Ledger, TraceModel, evaluate
+from hyrlo.errors import RunError
+from hyrlo.files import read_json, write_atomically, write_json
+from hyrlo.policies import Policy
+from hyrlo.progress import Progress
+from hyrlo.serialize import load_tree, save_tree
+
+State = TypeVar("State")
+
+
+class RunPhase(Generic[State]):
+    """One pass over the steps; knows what is done and what is still to do."""
+
+    def __init__(self, run: Run, name: str, order: list[int], state: State, model: TraceModel):
+        self.run, self.name, self.order, self.state, self.model = run, name, order, state, model
+        self.finished = 0
+
+    def __iter__(self) -> Iterator[int]:
+        with self.run.progress.phase(self.name, len(self.order), self.finished) as self.bar:
+            yield from self.order[self.finished :]
+
+    def done(self, h: int, state: State, evaluate: Policy, **metrics: float) -> None:
+        self.state = state
+        self.finished += 1
+        result = self.run.evaluate(evaluate, self.model)
+        line = {
+            "phase": self.name,
+            "horizon": h,
+            "episodes": self.model.ledger.episodes,
+            "steps": self.model.ledger.steps,
+            "return_mean": result.return_mean,
+            "success_rate": result.success_rate,
+            "seconds": self.run.seconds(),
+            **metrics,
+        }
+        self.run.metrics.append(line)
+        self.run.keep(self)
+        self.bar.advance(line)
+
+
+class Run:
+    """A run in memory."""
+
+    def __init__(self, key: Any = None, curve_episodes: int = 100, progress: Progress | None = None):
+        self.key = jax.random.key(0) if key is None else key
+        self.curve_episodes = curve_episodes
+        self.progress = progress or Progress(enabled=False)
+        self.metrics: list[dict[str, Any]] = []
+        self.seconds_before = 0.0
+        self.started = time.monotonic()
+
+    def seconds(self) -> float:
+        """Wall time, earlier sessions of a resumed run included."""
+        return round(self.seconds_before + time.monotonic() - self.started, 3)
+
+    def evaluate(self, policy: Policy, model: TraceModel) -> Evaluation:
+        """A point of the curve; counted apart from training."""
+        return evaluate(model, policy, jax.random.fold_in(self.key, len(self.metrics)), self.curve_episodes)
+
+    def phase(self, name: str, order: Iterable[int], state: State, model: TraceModel) -> RunPhase[State]:
+        return RunPhase(self, name, list(order), state, model)
+
+    def keep(self, phase: RunPhase[Any]) -> None:
+        """Nothing to write: the state is in memory."""
+
+
+class RunDirectory(Run):
+    """A run on disk. `resume` continues one that was stopped; the result is the same to the last bit."""
+
+    def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool = False, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.path = path
+        self.checkpoints = path / "checkpoint"
+        self.config = json.loads(json.dumps(config))  # as it will be read back
+        self.resumed = self._claim(resume)
+
+    def _claim(self, resume: bool) -> bool:
+        config_path = self.path / "config.json"
+        if config_path.exists():
+            if not resume:
+                raise RunError(f"{self.path}: already holds a run; give --resume to continue it, or another --out")
+            difference = first_difference(read_json(config_path), self.config)
+            if difference:
+                raise RunError(f"{self.path}: holds a run of another config ({difference}); give another --out")
+            return True
+        if any(self.path.glob("seed-*/config.json")) or (self.path / "result.json").exists():
+            raise RunError(f"{self.path}: already holds other runs; give another --out")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(config_path, self.config)
+        return False
+
+    def phase(self, name: str, order: Iterable[int], state: State, model: TraceModel) -> RunPhase[State]:
+        phase = super().phase(name, order, state, model)
+        checkpoint = self.checkpoints / f"{name}.safetensors"
+        if self.resumed and checkpoint.exists():
+            restored, about = load_tree(checkpoint)
+            if jax.tree.structure(restored) != jax.tree.structure(state):
+                raise RunError(f"{checkpoint}: is a checkpoint of another config; give another --out")
+            phase.state, phase.finished = restored, about["finished"]
+            model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
+            self.metrics = self._read_metrics(about["metrics"])
+            self.seconds_before = about["seconds"]
+        return phase
+
+    def _read_metrics(self, count: int) -> list[dict[str, Any]]:
+        lines = (self.path / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines[:count]]
+
+    def keep(self, phase: RunPhase[Any]) -> None:
+        """Metrics first, then the checkpoint that counts them: a kill in between loses one step and no more."""
+        write_atomically(self.path / "metrics.jsonl", "".join(json.dumps(m) + "\n" for m in self.metrics))
+        self.checkpoints.mkdir(exist_ok=True)
+        ledger: Ledger = phase.model.ledger
+        about = {
+            "finished": phase.finished,
+            "episodes": ledger.episodes,
+            "steps": ledger.steps,
+            "metrics": len(self.metrics),
+            "seconds": self.seconds(),
+        }
+        save_tree(self.checkpoints / f"{phase.name}.safetensors", phase.state, about)
+
+    def finished(self) -> dict[str, Any] | None:
+        """The result, if the run has ended before."""
+        path = self.path / "result.json"
+        return read_json(path) if path.exists() else None
+
+
+def first_difference(old: Any, new: Any, path: str = "") -> str | None:
+    """Where two JSON values first differ, in words; library versions do not count."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(k for k in new if k not in old)]:
+            if key == "versions":
+                continue
+            inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
+            if inner:
+                return inner
+        return None
+    return None if old == new else f"{path} is {json.dumps(old)} there and {json.dumps(new)} here"
+
+
+def seed_directories(path: Path) -> list[Path]:
+    """The run in `path`, or the runs of several seeds below it."""
+    seeds = sorted(path.glob("seed-*/config.json"), key=lambda p: int(p.parent.name.split("-")[1]))
+    return [p.parent for p in seeds] or [path]
+
+
+def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Median and 25–75 % over seeds of what a result counts and measures."""
+    summary: dict[str, Any] = {k: results[0][k] for k in ("algo", "env", "horizon", "eval_episodes")}
+    summary["seeds"] = [r["seed"] for r in results]
+    for name in ("episodes", "steps", "return_mean", "success_rate", "wall_seconds"):
+        values = [r[name] for r in results]
+        if None in values:
+            summary[name] = None
+        else:
+            low, median, high = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
+            summary[name] = {"median": median, "q25": low, "q75": high}
+    return summary

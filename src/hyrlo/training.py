@@ -1,0 +1,140 @@
+"""Train and evaluate by name: what the command line and `hyrlo.train` share."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from hyrlo import plots
+from hyrlo.access import Evaluation, evaluate
+from hyrlo.algorithms import ALGORITHMS
+from hyrlo.data import ObservationDataset
+from hyrlo.envs import World, check_name, make
+from hyrlo.errors import HyrloError
+from hyrlo.files import read_json, write_json
+from hyrlo.policies import Policy, Uniform
+from hyrlo.progress import Progress
+from hyrlo.runs import Run, RunDirectory
+from hyrlo.serialize import load_policy, save_policy
+
+DEFAULT_PRESET = "fast"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A learned policy, what was measured on the way, and the result."""
+
+    policy: Policy
+    metrics: list[dict[str, Any]]
+    result: dict[str, Any]
+
+
+def preset_config(algo: str, preset: str = DEFAULT_PRESET) -> Any:
+    """The config of an algorithm's preset."""
+    check_name(algo, ALGORITHMS, "algorithm")
+    check_name(preset, ALGORITHMS[algo].presets, f"{algo} preset")
+    return ALGORITHMS[algo].presets[preset]
+
+
+def train(
+    algo: str,
+    world: World | str,
+    source: ObservationDataset | Policy | None = None,
+    *,
+    config: Any = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    curve_episodes: int = 200,
+    eval_episodes: int = 1000,
+    progress: Progress | None = None,
+) -> Trained:
+    """Train `algo` and evaluate what it learned.
+
+    `source` is what the algorithm learns from besides the world: offline states (by default the environment's behaviour
+    data, drawn from `seed`) or, for psdp-trace, a roll-in policy (by default uniform). With `out`, the run is kept in that
+    directory and can be resumed.
+    """
+    world = make(world) if isinstance(world, str) else world
+    config = preset_config(algo) if config is None else config
+    algorithm = ALGORITHMS[algo]
+    described, source = _source(algorithm.learns_from, world, source, config, seed)
+    settings = {
+        "algo": algo,
+        "env": world.name,
+        "env_options": world.options,
+        "horizon": world.spec.horizon,
+        "seed": seed,
+        "config": dataclasses.asdict(config),
+        **described,
+        "curve_episodes": curve_episodes,
+        "eval_episodes": eval_episodes,
+        "versions": versions(),
+    }
+    train_key, curve_key, final_key = jax.random.split(jax.random.key(seed), 3)
+    model = world.reset_model() if algorithm.access == "reset" else world.trace_model()
+    about = {"key": curve_key, "curve_episodes": curve_episodes, "progress": progress}
+    run = Run(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
+    if isinstance(run, RunDirectory) and (result := run.finished()):
+        return Trained(load_policy(run.path), run.metrics, result)
+
+    policy = algorithm.train(model, source, config, train_key, run)
+
+    final = evaluate(model, policy, final_key, eval_episodes)
+    result = {
+        **{name: settings[name] for name in ("algo", "env", "seed", "horizon")},
+        **dataclasses.asdict(model.ledger),
+        "return_mean": final.return_mean,
+        "success_rate": final.success_rate,
+        "eval_episodes": eval_episodes,
+        "wall_seconds": run.seconds(),
+        "versions": settings["versions"],
+    }
+    if isinstance(run, RunDirectory):
+        save_policy(run.path, policy)
+        plots.curve(run.path / "curve.png", [run.metrics], f"{algo} on {world.name}, H = {world.spec.horizon}")
+        write_json(run.path / "result.json", result)
+    return Trained(policy, run.metrics, result)
+
+
+def _source(
+    kind: str, world: World, source: ObservationDataset | Policy | None, config: Any, seed: int
+) -> tuple[dict[str, Any], ObservationDataset | Policy]:
+    """What the algorithm learns from, checked, and what the run's config says of it."""
+    if kind == "roll-in":
+        if isinstance(source, ObservationDataset):
+            raise HyrloError("psdp-trace learns from a roll-in policy, not from states; give --roll-in, or use foobar")
+        return {"roll_in": "uniform" if source is None else "given"}, source or Uniform(world.spec.actions)
+    most = getattr(config, "forward", config).offline_samples
+    if source is None:
+        source = world.behaviour_data(seed, episodes=most)
+    if not isinstance(source, ObservationDataset):
+        raise HyrloError("this algorithm learns from states; give an ObservationDataset")
+    data = source.for_horizon(world.spec.horizon, world.spec.observation_size).subsample(most, seed)
+    return {"data": {"source": source.source, "fingerprint": data.fingerprint()}}, data
+
+
+def load_run(path: str | Path) -> tuple[World, Policy, dict[str, Any]]:
+    """The world, the policy and the config of a finished run."""
+    settings = read_json(Path(path) / "config.json")
+    world = make(settings["env"], settings["horizon"], **settings["env_options"])
+    if not (Path(path) / "policy.json").exists():
+        raise HyrloError(f"{path}: the run has not finished, so it has no policy yet; continue it with --resume")
+    return world, load_policy(path), settings
+
+
+def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0) -> Evaluation:
+    """Evaluate a run's policy on fresh episodes."""
+    world, policy, _ = load_run(path)
+    return evaluate(world.trace_model(), policy, jax.random.key(seed), episodes)
+
+
+def versions() -> dict[str, str]:
+    libraries = {name: version(name) for name in ("hyrlo", "jax", "equinox", "optax", "numpy")}
+    return {"python": platform.python_version(), **libraries}
