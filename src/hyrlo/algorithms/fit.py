@@ -130,8 +130,14 @@ class Encoder(eqx.Module):
     stops_early: bool = eqx.field(static=True, default=False)
 
     def start(self, key: PRNGKeyArray, samples: Samples) -> Float[Array, "obs latents"]:
-        size = samples.states.shape[1]
-        return jax.random.normal(key, (size, self.config.latents)) / size**0.5
+        """At random: half of the time anywhere, half of the time among the directions in which the states vary most."""
+        direction_key, mix_key, coin_key = jax.random.split(key, 3)
+        size, latents = samples.states.shape[1], self.config.latents
+        anywhere = jax.random.normal(direction_key, (size, latents)) / size**0.5
+        variances, directions = jnp.linalg.eigh(jnp.cov(samples.states.T))
+        whitened = directions[:, 1 - latents :] / jnp.sqrt(variances[1 - latents :] + 1e-6)
+        principal = 2.0 * whitened @ jax.random.normal(mix_key, (latents - 1, latents))
+        return jnp.where(jax.random.bernoulli(coin_key), principal, anywhere)
 
     def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]:
         variance = jnp.sum(jnp.var(train.targets, axis=0)) + 1e-12

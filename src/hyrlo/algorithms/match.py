@@ -81,17 +81,18 @@ def match(
         network = fresh_network(policy_key, (spec.observation_size, config.hidden, spec.actions))
         witnesses: ImportanceMMD | ExactMMD
         if config.features:
-            features, _ = centred_features(feature_key, online.next_states, offline, offline_weights, config)
-            witnesses = ImportanceMMD(features, online.actions)
+            features, mean = next_features(feature_key, online.next_states, offline, offline_weights, config)
+            witnesses = ImportanceMMD(features, mean, online.actions)
         else:
             witnesses = exact_mmd(online.next_states, online.actions, offline, offline_weights)
         policy, mmd = play(game_key, network, online.states, witnesses, config.game)
         return policy, float(mmd)
 
-    features, components = centred_features(feature_key, online.next_states, offline, offline_weights, config)
+    features, mean = next_features(feature_key, online.next_states, offline, offline_weights, config)
     actions = jax.nn.one_hot(online.actions, spec.actions)
-    encoder, report = fit_encoder(fit_key, Samples(online.states, actions, components), config.fit)
-    regressed = regressed_mmd(encoder, Samples(online.states, actions, features))
+    kinds = principal_components(features, config.fit.latents - 1)
+    encoder, _ = fit_encoder(fit_key, Samples(online.states, actions, kinds), config.fit)
+    regressed = regressed_mmd(encoder, Samples(online.states, actions, features), mean)
     table = fresh_network(policy_key, (config.fit.latents, spec.actions))
     on_latents, mmd = play(game_key, table, regressed.latents, regressed, config.game)
     return LatentSoftmax(encoder, on_latents.network), float(mmd)
@@ -101,27 +102,30 @@ exact_mmd = eqx.filter_jit(ExactMMD.create)
 
 
 @eqx.filter_jit
-def centred_features(
+def next_features(
     key: PRNGKeyArray,
     online: Float[Array, "n obs"],
     offline: Float[Array, "m obs"],
     offline_weights: Float[Array, " m"],
     config: MatchConfig,
-) -> tuple[Float[Array, "n f"], Float[Array, "n c"]]:
-    """Random features of the online next states, centred at the offline mean, and their principal components."""
+) -> tuple[Float[Array, "n f"], Float[Array, " f"]]:
+    """Random features of the online next states, and the mean of the offline ones."""
     width = median_bandwidth(online, offline)
     frequencies = jax.random.normal(key, (online.shape[1], config.features // 2))
-    of_offline = random_features(offline, frequencies, width)
-    offline_mean = offline_weights @ of_offline
-    features = random_features(online, frequencies, width) - offline_mean
-    if config.estimator == "importance":
-        return features, features[:, :0]
-    # K kinds of states differ in K − 1 directions; the rest of the features is mostly observation noise.
-    spread = jnp.concatenate([features - features.mean(axis=0), of_offline - offline_mean])
-    return features, features @ jnp.linalg.eigh(spread.T @ spread)[1][:, 1 - config.fit.latents :]
+    mean = offline_weights @ random_features(offline, frequencies, width)
+    return random_features(online, frequencies, width), mean
 
 
 @eqx.filter_jit
-def regressed_mmd(encoder: Float[Array, "obs latents"], samples: Samples) -> RegressedMMD:
+def principal_components(features: Float[Array, "n f"], most: int) -> Float[Array, "n c"]:
+    """K kinds of states differ in K − 1 directions; the rest of the features is mostly observation noise."""
+    centred = features - features.mean(axis=0)
+    return centred @ jnp.linalg.eigh(centred.T @ centred)[1][:, -most:]
+
+
+@eqx.filter_jit
+def regressed_mmd(
+    encoder: Float[Array, "obs latents"], samples: Samples, offline_mean: Float[Array, " f"]
+) -> RegressedMMD:
     regression = LatentRegression.project(encoder, samples)
-    return RegressedMMD(regression.latents(samples.states), regression.head, regression.mean)
+    return RegressedMMD(regression.latents(samples.states), regression.head, regression.mean - offline_mean)

@@ -41,7 +41,7 @@ class GameConfig:
     learning_rate: float = 1e-3
     batch: int = 256
     """Online samples a round; as many as there are samples for exact best responses."""
-    memory: float = 0.95
+    memory: float = 0.98
     """How much of the past witnesses the policy player keeps: 0 answers the last one, 1 averages all."""
     entropy: float = 0.0
     """Weight of the regulariser φ(π) = −entropy."""

@@ -76,16 +76,18 @@ def random_features(
 class ImportanceMMD(eqx.Module):
     """Random features, importance weights `A·π(a|s)` on the online samples: the paper's estimator.
 
-    Features are centred at the offline mean. The weights average one, so this changes no expectation; it is a control
-    variate that removes the noise of the weights' sum.
+    Centring the features at the offline mean looks like a free control variate, since the weights average one. It is not:
+    with one action seen per state a rich policy can send every weight to zero, and only the mismatch of total mass, which
+    centring removes, keeps it from doing so.
     """
 
     features: Float[Array, "n f"]
+    offline_mean: Float[Array, " f"]
     actions: Int[Array, " n"]
 
     def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Float[Array, " f"]:
         weights = policy.shape[1] * pick(policy, self.actions[batch])
-        return weights @ self.features[batch] / len(batch)
+        return weights @ self.features[batch] / len(batch) - self.offline_mean
 
     def inner(self, witness: Float[Array, " f"], embedding: Float[Array, " f"]) -> Float[Array, ""]:
         return witness @ embedding
@@ -110,9 +112,9 @@ class RegressedMMD(eqx.Module):
 
 
 class ExactMMD(eqx.Module):
-    """Importance weights in the kernel's own space: embeddings are coefficients on the online samples.
+    """The same in the kernel's own space: an embedding is its coefficients on the online samples, minus the offline mean.
 
-    The kernel is centred at the offline mean embedding m, for the same reason: `k(x, y) − m(x) − m(y) + |m|²`.
+    The offline mean is the same in every embedding, and so it is left out of the coefficients.
     """
 
     online: Float[Array, "n d"]
@@ -139,6 +141,4 @@ class ExactMMD(eqx.Module):
 
     def inner(self, witness: Float[Array, " n"], embedding: Float[Array, " n"]) -> Float[Array, ""]:
         raw = embedding @ kernel_mean(self.online, self.online, witness, self.bandwidth)
-        mass, other = witness.sum(), embedding.sum()
-        cross = mass * (embedding @ self.offline_values) + other * (witness @ self.offline_values)
-        return raw - cross + mass * other * self.offline_norm2
+        return raw - (witness + embedding) @ self.offline_values + self.offline_norm2
