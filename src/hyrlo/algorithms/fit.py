@@ -37,8 +37,10 @@ class FitConfig:
     learning_rate: float = 0.02
     batch: int = 128
     """Samples per update of `sgd`, which is stopped early by held-out loss."""
-    decay: float = 0.015
-    """L2 penalty on the encoder of `projection`, for targets of variance one; it takes the place of early stopping."""
+    directions: int = 8
+    """`projection`: the encoder sees the states along this many principal directions; fewer overfit less."""
+    decay: float = 0.01
+    """`projection`: L2 penalty on the encoder, for states and targets of variance one."""
     held_out: float = 0.2
     """Share of the samples kept for choosing among restarts."""
     restarts: int = 8
@@ -129,15 +131,8 @@ class Encoder(eqx.Module):
     config: FitConfig = eqx.field(static=True)
     stops_early: bool = eqx.field(static=True, default=False)
 
-    def start(self, key: PRNGKeyArray, samples: Samples) -> Float[Array, "obs latents"]:
-        """At random: half of the time anywhere, half of the time among the directions in which the states vary most."""
-        direction_key, mix_key, coin_key = jax.random.split(key, 3)
-        size, latents = samples.states.shape[1], self.config.latents
-        anywhere = jax.random.normal(direction_key, (size, latents)) / size**0.5
-        variances, directions = jnp.linalg.eigh(jnp.cov(samples.states.T))
-        whitened = directions[:, 1 - latents :] / jnp.sqrt(variances[1 - latents :] + 1e-6)
-        principal = 2.0 * whitened @ jax.random.normal(mix_key, (latents - 1, latents))
-        return jnp.where(jax.random.bernoulli(coin_key), principal, anywhere)
+    def start(self, key: PRNGKeyArray, samples: Samples) -> Float[Array, "directions latents"]:
+        return jax.random.normal(key, (samples.states.shape[1], self.config.latents))
 
     def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]:
         variance = jnp.sum(jnp.var(train.targets, axis=0)) + 1e-12
@@ -202,7 +197,15 @@ def search(
 
 
 @eqx.filter_jit
-def _sharpen(encoder: Float[Array, "obs latents"], samples: Samples, config: FitConfig) -> Float[Array, "obs latents"]:
+def _principal_directions(states: Float[Array, "n obs"], most: int) -> Float[Array, "obs directions"]:
+    """The directions in which the states vary most, scaled so that they vary by one along each."""
+    variances, directions = jnp.linalg.eigh(jnp.cov(states.T))
+    most = min(most, states.shape[1])
+    return directions[:, -most:] / jnp.sqrt(variances[-most:] + 1e-6)
+
+
+@eqx.filter_jit
+def _sharpen(encoder: Float[Array, "d latents"], samples: Samples, config: FitConfig) -> Float[Array, "d latents"]:
     """The encoder at the scale with the least held-out loss: the L2 penalty finds directions, but leaves latents soft."""
     train, test = samples.split(config.held_out)
     scales = 2.0 ** jnp.arange(6)
@@ -213,9 +216,12 @@ def _sharpen(encoder: Float[Array, "obs latents"], samples: Samples, config: Fit
 def fit_encoder(
     key: PRNGKeyArray, samples: Samples, config: FitConfig, warm: Float[Array, "obs latents"] | None = None
 ) -> tuple[Float[Array, "obs latents"], Report]:
-    """The encoder of the soft latent state that best predicts the targets."""
-    encoder, report = search(key, Encoder(config), samples, config, warm)
-    return _sharpen(encoder, samples, config), report
+    """The encoder of the soft latent state that best predicts the targets, searched among the principal directions."""
+    directions = _principal_directions(samples.states, config.directions)
+    inside = samples._replace(states=samples.states @ directions)
+    warm = None if warm is None else jnp.linalg.lstsq(directions, warm)[0]
+    found, report = search(key, Encoder(config), inside, config, warm)
+    return directions @ _sharpen(found, inside, config), report
 
 
 def create_q(key: PRNGKeyArray, observations: int, actions: int, config: FitConfig) -> LatentQ | MLP:

@@ -39,7 +39,7 @@ class MatchConfig:
     hidden: int = 128
     """`importance`: width of the one-step policies' hidden layer."""
     game: GameConfig = field(default_factory=lambda: GameConfig(iterations=300, learning_rate=0.2, batch=10_000))
-    fit: FitConfig = field(default_factory=lambda: FitConfig(decay=0.0))
+    fit: FitConfig = field(default_factory=FitConfig)
     """`regression`: how the latent state is fitted."""
 
     def __post_init__(self) -> None:
