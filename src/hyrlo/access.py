@@ -163,7 +163,7 @@ def _rollout(
 ) -> Rollout:
     player = _Player(env, policy, key)
 
-    def play_until(carry: tuple[Step, _Episodes], end: Step) -> tuple[tuple[Step, _Episodes], Any]:
+    def play_until(carry: tuple[Array, _Episodes], end: Array) -> tuple[tuple[Array, _Episodes], Any]:
         begin, episodes = carry
         episodes = player.play(episodes, begin, end)
         following = player.observe(episodes.latent, end) if next_states else None

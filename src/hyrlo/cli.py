@@ -285,7 +285,7 @@ def parse(kind: type[Args], argv: Sequence[str], prog: str, default_config: Any 
     default = tyro.MISSING_NONPROP if default_config is None else kind(env=tyro.MISSING, config=default_config)  # type: ignore[call-arg]
     try:
         with contextlib.redirect_stderr(captured):
-            return tyro.cli(kind, args=list(argv), prog=prog, default=default)  # type: ignore[no-any-return,call-overload]
+            return tyro.cli(kind, args=list(argv), prog=prog, default=default)
     except SystemExit as stop:
         if not stop.code:
             raise

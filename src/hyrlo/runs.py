@@ -111,7 +111,7 @@ class RunDirectory(Run):
         checkpoint = self.checkpoints / f"{name}.safetensors"
         if self.resumed and checkpoint.exists():
             restored, about = load_tree(checkpoint)
-            if jax.tree.structure(restored) != jax.tree.structure(state):
+            if _shapes(restored) != _shapes(state):
                 raise RunError(f"{checkpoint}: is a checkpoint of another config; give another --out")
             phase.state, phase.finished = restored, about["finished"]
             model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
@@ -141,6 +141,10 @@ class RunDirectory(Run):
         """The result, if the run has ended before."""
         path = self.path / "result.json"
         return read_json(path) if path.exists() else None
+
+
+def _shapes(tree: Any) -> str:
+    return str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree))
 
 
 def first_difference(old: Any, new: Any, path: str = "") -> str | None:

@@ -23,7 +23,7 @@ FailConfig = MatchConfig
 PRESETS = {
     "paper": FailConfig(samples=2000, estimator="importance", features=512, game=GameConfig()),
     "fast": FailConfig(samples=1000),
-    "lean": FailConfig(samples=500),
+    "lean": FailConfig(samples=600),
 }
 
 

@@ -180,6 +180,11 @@ def _search(
     return best, losses, baseline
 
 
+@eqx.filter_jit
+def _take(many: Any, index: Int[Array, ""]) -> Any:
+    return jax.tree.map(lambda x: x[index], many)
+
+
 def search(
     key: PRNGKeyArray, problem: Problem, samples: Samples, config: FitConfig, warm: Any = None
 ) -> tuple[Any, Report]:
@@ -189,7 +194,7 @@ def search(
         found, losses, baseline = _search(jax.random.fold_in(key, attempt), problem, samples, warm, config)
         winner = int(jnp.argmin(losses))
         if best is None or float(losses[winner]) < best_loss:
-            best, best_loss = jax.tree.map(lambda x: x[winner], found), float(losses[winner])
+            best, best_loss = _take(found, jnp.asarray(winner)), float(losses[winner])
         near = losses <= best_loss + NEAR * jnp.maximum(baseline - best_loss, 0.0)
         if int(near.sum()) >= min(2, config.restarts):
             break

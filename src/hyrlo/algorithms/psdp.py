@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.random import fold_in
@@ -40,7 +39,7 @@ PAPER_FIT = FitConfig(solver="sgd", updates=1500, learning_rate=1e-3, batch=128)
 PRESETS = {
     "paper": PsdpConfig(samples=5000, fit=PAPER_FIT),
     "fast": PsdpConfig(samples=1000),
-    "lean": PsdpConfig(samples=500),
+    "lean": PsdpConfig(samples=600),
 }
 
 
@@ -84,7 +83,10 @@ def improve_backwards(
         collect_key, fit_key = jax.random.split(fold_in(key, h))
         backward = phase.state
         batch = collect(collect_key, h, backward)  # s_h, a_h, r_{h:H}
-        after: eqx.Module | None = backward[h + 1].q if h + 1 < spec.horizon else None  # type: ignore[attr-defined]
+        assert batch.states is not None
+        assert batch.actions is not None
+        assert batch.return_to_go is not None
+        after = backward[h + 1].q if h + 1 < spec.horizon else None  # type: ignore[attr-defined]
         q, report = fit_q(
             fit_key, batch.states, batch.actions, batch.return_to_go, spec.actions, config.fit, warm=after
         )

@@ -53,12 +53,12 @@ class _Dynamics:
 class CombinationLock(gymnasium.Env[np.ndarray, np.int64]):
     """One lock. Options are those of `hyrlo.envs.lock.LockConfig`; `seed` draws the combination, not the episodes."""
 
-    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(self, horizon: int = 100, render_mode: str | None = None, **options: Any):
         self.dynamics = _Dynamics(horizon, LockConfig(**options))
         self.observation_space = self.dynamics.observation_space
-        self.action_space = self.dynamics.action_space  # type: ignore[assignment]
+        self.action_space = self.dynamics.action_space
         self.render_mode = render_mode
 
     def reset(
@@ -78,7 +78,7 @@ class CombinationLock(gymnasium.Env[np.ndarray, np.int64]):
         ended = bool(self.h[0] == self.dynamics.horizon)
         return observation, float(rewards[0]), ended, False, {"success": bool(opened[0])}
 
-    def render(self) -> str | np.ndarray | None:  # type: ignore[override]
+    def render(self) -> str | np.ndarray | None:
         """Three rows (good, good, bad), a column for every step, the path so far marked."""
         grid = np.zeros((LATENTS, self.dynamics.horizon + 1), int)
         grid[self.visited, np.arange(len(self.visited))] = 1
@@ -99,7 +99,7 @@ class CombinationLock(gymnasium.Env[np.ndarray, np.int64]):
 class VectorCombinationLock(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """Many locks in one NumPy batch; an ended episode starts anew on the next step."""
 
-    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
+    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(self, num_envs: int = 1, horizon: int = 100, render_mode: str | None = None, **options: Any):
         self.dynamics = _Dynamics(horizon, LockConfig(**options))
@@ -109,7 +109,7 @@ class VectorCombinationLock(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)

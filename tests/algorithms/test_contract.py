@@ -1,0 +1,100 @@
+"""Every algorithm of the registry passes these."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hyrlo
+from hyrlo.algorithms import ALGORITHMS
+from hyrlo.runs import Run, RunDirectory
+from tests.algorithms import contract
+
+every_algorithm = pytest.mark.parametrize("algo", sorted(ALGORITHMS))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One uninterrupted run of each algorithm."""
+    base = tmp_path_factory.mktemp("runs")
+    return {algo: (base / algo, contract.train(algo, base / algo)) for algo in ALGORITHMS}
+
+
+def policy_bytes(path):
+    return (path / "policy.safetensors").read_bytes(), (path / "policy.json").read_bytes()
+
+
+@every_algorithm
+def test_same_seed_same_bytes(algo, finished, tmp_path):
+    contract.train(algo, tmp_path / "again")
+    assert policy_bytes(tmp_path / "again") == policy_bytes(finished[algo][0])
+
+
+@every_algorithm
+def test_another_seed_gives_another_policy(algo, finished, tmp_path):
+    config = contract.small(ALGORITHMS[algo].presets["fast"])
+    hyrlo.train(
+        algo, contract.world(), config=config, seed=4, out=tmp_path / "other", curve_episodes=20, eval_episodes=50
+    )
+    assert policy_bytes(tmp_path / "other")[0] != policy_bytes(finished[algo][0])[0]
+
+
+@every_algorithm
+def test_ledger_equals_the_expected_counts(algo, finished):
+    result = finished[algo][1].result
+    assert (result["episodes"], result["steps"]) == contract.EXPECTED[algo]
+
+
+@every_algorithm
+def test_policy_survives_saving_and_loading(algo, finished):
+    path, trained = finished[algo]
+    loaded = hyrlo.load_policy(path)
+    states = jnp.asarray(contract.world().behaviour_data(seed=9, episodes=30).at(1))
+    for h in range(contract.HORIZON):
+        key = jax.random.key(h)
+        np.testing.assert_array_equal(loaded.act(key, states, h), trained.policy.act(key, states, h))
+
+
+@every_algorithm
+@pytest.mark.parametrize("stop_after", [1, 2, 4])
+def test_resumes_to_the_same_bytes(algo, stop_after, finished, tmp_path, monkeypatch):
+    class Stopped(Exception):
+        pass
+
+    keep = RunDirectory.keep
+
+    def keep_and_stop(self, phase):
+        keep(self, phase)
+        if len(self.metrics) == stop_after:
+            raise Stopped
+
+    monkeypatch.setattr(RunDirectory, "keep", keep_and_stop)
+    if stop_after < len(finished[algo][1].metrics):
+        with pytest.raises(Stopped):
+            contract.train(algo, tmp_path / "run")
+    monkeypatch.setattr(RunDirectory, "keep", keep)
+    resumed = contract.train(algo, tmp_path / "run", resume=True)
+    assert policy_bytes(tmp_path / "run") == policy_bytes(finished[algo][0])
+    untimed = [{k: v for k, v in line.items() if k != "seconds"} for line in resumed.metrics]
+    assert untimed == [{k: v for k, v in line.items() if k != "seconds"} for line in finished[algo][1].metrics]
+    assert resumed.result["episodes"] == finished[algo][1].result["episodes"]
+
+
+@every_algorithm
+def test_metrics_tell_phase_step_counts_and_success(algo, finished):
+    for line in finished[algo][1].metrics:
+        assert {"phase", "horizon", "episodes", "steps", "return_mean", "success_rate", "seconds"} <= set(line)
+    steps = [line["horizon"] for line in finished[algo][1].metrics if line["phase"] == "backward"]
+    assert steps == sorted(steps, reverse=True)
+
+
+def test_a_reset_algorithm_refuses_a_trace_model():
+    world = contract.world()
+    config = contract.small(ALGORITHMS["psdp"].presets["fast"])
+    data = world.behaviour_data(episodes=10)
+    with pytest.raises(hyrlo.AccessError, match="needs a reset model"):
+        ALGORITHMS["psdp"].train(world.trace_model(), data, config, jax.random.key(0), Run())
+
+
+def test_trace_algorithms_cannot_reset():
+    assert not hasattr(contract.world().trace_model(), "rollout_from")

@@ -1,0 +1,90 @@
+"""Algorithms against exact dynamic programming on random finite MDPs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hyrlo.access import JaxResetModel, JaxTraceModel
+from hyrlo.algorithms.fail import FailConfig, fail
+from hyrlo.algorithms.fit import FitConfig
+from hyrlo.algorithms.foobar import FoobarConfig, foobar
+from hyrlo.algorithms.minmax import GameConfig
+from hyrlo.algorithms.psdp import PsdpConfig, psdp, psdp_trace
+from hyrlo.data import ObservationDataset
+from hyrlo.policies import Uniform
+from hyrlo.runs import Run
+from tests.tabular import TabularMDP
+
+HORIZON, STATES, ACTIONS = 3, 4, 3
+Q_FIT = FitConfig(model="mlp", updates=600, learning_rate=0.01, restarts=2, rounds=1)
+
+
+def probabilities(policy, mdp):
+    """Action probabilities (H, S, A) of a stack, greedy or soft, at the one-hot states."""
+    states = jnp.eye(STATES)
+    rows = []
+    for h in range(HORIZON):
+        one = policy[h]
+        rows.append(
+            jax.nn.softmax(one.logits(states))
+            if hasattr(one, "logits")
+            else jax.nn.one_hot(one.q(states).argmax(1), ACTIONS)
+        )
+    return np.asarray(rows)
+
+
+def behaviour(mdp, seed, n=3000):
+    """States of a random stochastic policy and its action probabilities."""
+    policy = np.random.default_rng(seed).dirichlet(np.ones(ACTIONS) * 0.7, size=(HORIZON, STATES))
+    rng = np.random.default_rng(seed + 1)
+    states = [np.array([rng.choice(STATES, p=d / d.sum(), size=n) for d in mdp.occupancy(policy)])]
+    return policy, ObservationDataset.from_trajectories(np.eye(STATES, dtype=np.float32)[states[0].T])
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("seed", [0, 1])
+def test_psdp_with_reset_finds_the_optimal_policy(seed):
+    mdp = TabularMDP.random(seed, HORIZON, STATES, ACTIONS)
+    everywhere = ObservationDataset.from_trajectories(
+        np.repeat(np.eye(STATES, dtype=np.float32)[:, None], HORIZON + 1, axis=1)
+    )
+    policy = psdp(JaxResetModel(mdp), everywhere, PsdpConfig(samples=4000, fit=Q_FIT), jax.random.key(seed), Run())
+    best = float(np.asarray(mdp.initial_distribution) @ mdp.optimal_q()[0].max(axis=1))
+    worst = mdp.value(np.full((HORIZON, STATES, ACTIONS), 1 / ACTIONS))
+    assert mdp.value(probabilities(policy, mdp)) >= best - 0.05 * (best - worst)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("estimator", ["importance", "regression"])
+def test_fail_matches_the_exact_occupancy(estimator):
+    mdp = TabularMDP.random(2, HORIZON, STATES, ACTIONS)
+    target, data = behaviour(mdp, 3)
+    game = GameConfig(iterations=600, learning_rate=0.02, batch=4000)
+    config = FailConfig(samples=4000, estimator=estimator, game=game, fit=FitConfig(latents=STATES))
+    policy = fail(JaxTraceModel(mdp), data, config, jax.random.key(0), Run())
+    wanted = mdp.occupancy(target)
+    reached = mdp.occupancy(probabilities(policy, mdp))
+    uniform = mdp.occupancy(np.full_like(target, 1 / ACTIONS))
+    total_variation = 0.5 * np.abs(reached - wanted).sum(axis=1).max()
+    assert total_variation < 0.06
+    assert total_variation < 0.5 * (0.5 * np.abs(uniform - wanted).sum(axis=1).max())
+
+
+@pytest.mark.learning
+def test_foobar_beats_the_behaviour_policy_and_comes_close_to_the_optimum():
+    mdp = TabularMDP.random(4, HORIZON, STATES, ACTIONS)
+    target, data = behaviour(mdp, 5)
+    forward = FailConfig(samples=3000, fit=FitConfig(latents=STATES))
+    config = FoobarConfig(forward, PsdpConfig(samples=4000, fit=Q_FIT))
+    policy = foobar(JaxTraceModel(mdp), data, config, jax.random.key(1), Run())
+    best = float(np.asarray(mdp.initial_distribution) @ mdp.optimal_q()[0].max(axis=1))
+    assert mdp.value(probabilities(policy, mdp)) >= best - 0.1 * (best - mdp.value(target))
+
+
+def test_psdp_trace_estimates_q_without_bias():
+    """At the last step the regression target is the reward itself, so Q is the exact reward table."""
+    mdp = TabularMDP.random(6, 1, STATES, ACTIONS)
+    config = PsdpConfig(samples=4000, fit=Q_FIT)
+    policy = psdp_trace(JaxTraceModel(mdp), Uniform(ACTIONS), config, jax.random.key(0), Run())
+    np.testing.assert_allclose(policy[0].q(jnp.eye(STATES)), mdp.rewards[0], atol=0.05)

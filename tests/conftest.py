@@ -1,0 +1,8 @@
+"""Quick compiles for all tests, command-line runs included; what is compiled once is kept for the session."""
+
+import os
+import tempfile
+
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="hyrlo-tests-"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
