@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, partial
 
 import gymnasium
 import jax
 import numpy as np
 
 import hyrlo
-from benchmarks.measure import best_seconds, console, show, show_growth
+from benchmarks.measure import best_seconds, show, show_growth
 from hyrlo.access import Rollout
 from hyrlo.algorithms.fail import PRESETS
 from hyrlo.algorithms.foobar import FoobarConfig
 from hyrlo.algorithms.match import MatchConfig, match
 from hyrlo.data import ObservationDataset
 from hyrlo.distances import mmd2
+from hyrlo.envs import World
 from hyrlo.envs.gym_lock import VectorCombinationLock
 
-STEP = 10  # of which one forward step is timed
-FEW_ROUNDS = (20, 60)  # of a game too slow to be played whole; the first are as many as the game's checks
+STEP = 10  # the forward step that is timed
+FEW_ROUNDS = (20, 60)  # of a game too long to be played whole; either has all of the game's 20 checks
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,6 @@ class Sizes:
     horizon: int = 100
     episodes: int = 2000
     single_episodes: int = 20
-    offline: int = 2000
     paper: MatchConfig = PRESETS["paper"]
     fast: MatchConfig = PRESETS["fast"]
     horizons: tuple[int, ...] = (10, 25, 50, 100)
@@ -39,42 +39,33 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(
-    horizon=12,
-    episodes=200,
-    single_episodes=2,
-    offline=200,
-    paper=replace(FULL.paper, samples=200, game=replace(FULL.paper.game, iterations=100)),
-    fast=replace(FULL.fast, samples=100, game=replace(FULL.fast.game, iterations=40)),
-    horizons=(2, 4),
-    online=(200, 400),
-    mmd=(500, 1000),
-)
+QUICK_PAPER = replace(FULL.paper, samples=200, game=replace(FULL.paper.game, iterations=60, batch=100))
+QUICK_FAST = replace(FULL.fast, samples=200, game=replace(FULL.fast.game, iterations=60))
+QUICK = Sizes(STEP + 2, 200, 2, QUICK_PAPER, QUICK_FAST, horizons=(6,), online=(200,), mmd=(500, 1000))
 
 
 def environment_steps(sizes: Sizes) -> None:
-    """Steps a second under the uniform policy: JAX batch, NumPy batch, one environment at a time."""
+    """Steps a second under the uniform policy: one environment at a time, NumPy batch, JAX batch."""
     world = hyrlo.make("lock", sizes.horizon)
     model, uniform, key = world.trace_model(), hyrlo.Uniform(world.spec.actions), jax.random.key(0)
-    rng = np.random.default_rng(0)
-    batch = VectorCombinationLock(sizes.episodes, sizes.horizon)
     single = gymnasium.make("hyrlo/CombinationLock-v0", horizon=sizes.horizon)
+    batch = VectorCombinationLock(sizes.episodes, sizes.horizon)
+    rng = np.random.default_rng(0)
 
-    def play_jax() -> Rollout:
-        # A step must be recorded: else no one looks at the observations, and the compiler leaves them out.
-        return model.rollout(key, uniform, sizes.episodes, record=sizes.horizon - 1)
+    def play_single() -> None:
+        for episode in range(sizes.single_episodes):
+            single.reset(seed=episode)
+            for _ in range(sizes.horizon):
+                single.step(rng.integers(world.spec.actions))
 
     def play_batch() -> None:
         batch.reset(seed=0)
         for _ in range(sizes.horizon):
             batch.step(rng.integers(world.spec.actions, size=sizes.episodes))
 
-    def play_single() -> None:
-        for episode in range(sizes.single_episodes):
-            single.reset(seed=episode)
-            ended = False
-            while not ended:
-                ended = single.step(rng.integers(world.spec.actions))[2]
+    def play_jax() -> Rollout:
+        # A step must be recorded: else no one looks at the observations, and the compiler leaves them out.
+        return model.rollout(key, uniform, sizes.episodes, record=sizes.horizon - 1)
 
     speeds = {
         f"Gymnasium, one at a time ({sizes.single_episodes})": sizes.single_episodes / best_seconds(play_single),
@@ -86,70 +77,88 @@ def environment_steps(sizes: Sizes) -> None:
     show(f"Environment steps, H = {sizes.horizon}", ["lock (episodes)", "steps/s", "ratio"], rows)
 
 
-class ForwardStep:
+@cache
+def world_and_data(horizon: int) -> tuple[World, ObservationDataset]:
+    world = hyrlo.make("lock", horizon)
+    return world, world.behaviour_data(seed=0, episodes=2000)
+
+
+def forward_seconds(horizon: int, config: MatchConfig) -> float:
     """One step of FAIL, on a batch rolled in uniformly."""
+    (world, data), key = world_and_data(horizon), jax.random.key(0)
+    uniform, offline = hyrlo.Uniform(world.spec.actions), data.padded(STEP + 1)
+    online = world.trace_model().rollout(key, uniform, config.samples, record=STEP, next_states=True, stop=STEP + 1)
+    return best_seconds(lambda: match(key, online, *offline, world.spec, config)[1])
 
-    def __init__(self, sizes: Sizes):
-        self.world = hyrlo.make("lock", max(sizes.horizon, STEP + 1))
-        data = self.world.behaviour_data(seed=0, episodes=sizes.offline)
-        self.offline = data.padded(STEP + 1)
 
-    def seconds(self, config: MatchConfig) -> float:
-        spec, key = self.world.spec, jax.random.key(0)
-        online = self.world.trace_model().rollout(
-            key, hyrlo.Uniform(spec.actions), config.samples, record=STEP, next_states=True, stop=STEP + 1
-        )
-        return best_seconds(lambda: match(key, online, *self.offline, spec, config)[1])
-
-    def seconds_scaled(self, config: MatchConfig) -> float:
-        """From two short games, the time of the whole one: what a round costs, and what is paid once."""
-        few, more = FEW_ROUNDS
-        short, longer = (
-            self.seconds(replace(config, game=replace(config.game, iterations=rounds))) for rounds in FEW_ROUNDS
-        )
-        return short + (longer - short) / (more - few) * (config.game.iterations - few)
+def scaled_seconds(horizon: int, config: MatchConfig) -> float:
+    """The same from two short games, which tell what a round costs and what is paid once."""
+    few, more = FEW_ROUNDS
+    games = (replace(config.game, iterations=rounds) for rounds in FEW_ROUNDS)
+    short, longer = (forward_seconds(horizon, replace(config, game=game)) for game in games)
+    return short + (longer - short) / (more - few) * (config.game.iterations - few)
 
 
 def estimators(sizes: Sizes) -> None:
     """Seconds a forward step by estimator."""
-    step, paper, fast = ForwardStep(sizes), sizes.paper, sizes.fast
-    whole_batch = replace(paper, game=replace(paper.game, batch=paper.samples))
+    paper, fast, horizon = sizes.paper, sizes.fast, sizes.horizon
+    full_batch = replace(paper, game=replace(paper.game, batch=paper.samples))
+    exact = replace(full_batch, features=0)
     timed = [
-        ("importance, random features (paper)", paper, step.seconds(paper)),
-        ("importance, random features, full batch *", whole_batch, step.seconds_scaled(whole_batch)),
-        ("importance, exact kernel, full batch *", exact := replace(whole_batch, features=0), step.seconds_scaled(exact)),
-        ("regression (fast)", fast, step.seconds(fast)),
+        ("importance, random features (paper)", paper, forward_seconds(horizon, paper)),
+        ("importance, random features *", full_batch, scaled_seconds(horizon, full_batch)),
+        ("importance, exact kernel *", exact, scaled_seconds(horizon, exact)),
+        ("regression (fast)", fast, forward_seconds(horizon, fast)),
     ]
-    columns = ["estimator", "samples", "features", "rounds", "batch", "seconds", "ratio"]
-    rows = [
-        [
-            name,
-            f"{config.samples:,}",
-            str(config.features or "–"),
-            f"{config.game.iterations:,}",
-            f"{min(config.game.batch, config.samples):,}",
-            f"{seconds:.2f}",
-            f"{seconds / timed[0][2]:.2f}",
-        ]
-        for name, config, seconds in timed
-    ]
-    note = f"* scaled up from games of {FEW_ROUNDS[0]} and {FEW_ROUNDS[1]} rounds"
-    show(f"One forward step (h = {STEP}, H = {step.world.spec.horizon})", columns, rows, note)
+    rows = []
+    for name, config, seconds in timed:
+        counts = (config.samples, min(config.game.batch, config.samples), config.game.iterations)
+        rows.append([name, *(f"{n:,}" for n in counts), f"{seconds:.2f}", f"{seconds / timed[0][2]:.2f}"])
+    note = (
+        f"* scaled up from games of {FEW_ROUNDS[0]} and {FEW_ROUNDS[1]} rounds; "
+        "regression: after a uniform roll-in nearly all states are bad and there is nothing to fit, so that the fit is "
+        f"redone up to {fast.fit.rounds} rounds; else it stops once two restarts agree"
+    )
+    columns = ["estimator", "samples", "batch", "rounds", "seconds", "ratio"]
+    show(f"One forward step (h = {STEP}, H = {horizon})", columns, rows, note)
 
 
 def growth_with_horizon(sizes: Sizes) -> None:
-    """A whole training run, small and with the same work at every step."""
+    """A whole training run, small and with the same work at every step: how often a fit is redone is luck."""
     lean = hyrlo.preset_config("foobar", "lean")
-    # One round of restarts: how often a fit is redone is luck, and would blur the growth.
-    fit = replace(lean.forward.fit, rounds=1)
-    config = FoobarConfig(replace(lean.forward, samples=200, fit=fit), replace(lean.backward, samples=200, fit=fit))
+    fit, game = replace(lean.forward.fit, rounds=1, updates=30), replace(lean.forward.game, iterations=60)
+    forward = replace(lean.forward, samples=200, fit=fit, game=game)
+    config = FoobarConfig(forward, replace(lean.backward, samples=200, fit=fit))
+    seconds, per_step, with_compilation = {}, [], []
+    for horizon in sizes.horizons:
+        run = hyrlo.train("foobar", *world_and_data(horizon), config=config, curve_episodes=10, eval_episodes=10)
+        done = np.reshape([line["seconds"] for line in run.metrics], (2, horizon))  # by phase and step
+        typical = np.median(np.diff(done), axis=1).sum()  # only the first steps compile
+        seconds[horizon] = horizon * float(typical)
+        per_step.append(f"{1000 * typical / 2:.0f}")
+        with_compilation.append(f"{run.result['wall_seconds']:.1f}")
+    note = "seconds: H times the median forward and backward step of one run; observations grow with H as well"
+    extra = {"ms a step": per_step, "with compilation": with_compilation}
+    show_growth("A small foobar run, 200 episodes a step", "H", seconds, note, **extra)
 
-    def train(horizon: int) -> float:
-        world = hyrlo.make("lock", horizon)
-        data = world.behaviour_data(seed=0, episodes=sizes.offline)
-        return best_seconds(
-            lambda: hyrlo.train("foobar", world, data, config=config, curve_episodes=10, eval_episodes=10).result, 1
-        )
-    seconds = {h: train(h) for h in sizes.horizons}
-    per_step = [f"{1000 * s / (2 * h):.0f}" for h, s in seconds.items()]
-    show_growth("foobar, 200 episodes a step", "H", seconds, **{"ms per step": per_step})
+
+def growth_with_samples(sizes: Sizes) -> None:
+    """A forward step by online samples, and the exact MMD by samples of either side."""
+    seconds = {n: forward_seconds(sizes.horizon, replace(sizes.paper, samples=n)) for n in sizes.online}
+    note = f"every round of the game sees {sizes.paper.game.batch} samples, however many there are"
+    show_growth("One forward step, importance with random features", "samples", seconds, note)
+
+    seconds, memory, whole = {}, [], []
+    observation_size = hyrlo.make("lock", sizes.horizon).spec.observation_size
+    for n in sizes.mmd:
+        x, y = (jax.random.normal(jax.random.key(i), (n, observation_size)) for i in range(2))
+        compiled = mmd2.lower(x, y).compile()
+        seconds[n] = best_seconds(partial(compiled, x, y))
+        used = compiled.memory_analysis()
+        memory.append(f"{used.temp_size_in_bytes / 1e6:.0f}" if used else "–")
+        whole.append(f"{4 * n * n / 1e6:.0f}")
+    note = "MB: peak of the compiled program's temporary memory, against one N × N kernel matrix"
+    show_growth("Exact MMD, in blocks", "N", seconds, note, **{"MB": memory, "MB of N × N": whole})
+
+
+SECTIONS = (environment_steps, estimators, growth_with_horizon, growth_with_samples)

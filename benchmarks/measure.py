@@ -10,7 +10,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-console = Console()
+console = Console(highlight=False)
 
 
 def best_seconds(call: Callable[[], Any], repeats: int = 2) -> float:
@@ -26,12 +26,12 @@ def best_seconds(call: Callable[[], Any], repeats: int = 2) -> float:
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> None:
     """A table whose first column is text and the others numbers."""
-    table = Table(title=title, caption=note, title_justify="left", caption_justify="left")
+    table = Table(title=title, title_justify="left")
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i else "left")
     for row in rows:
         table.add_row(*row)
-    console.print(table, "")
+    console.print(table, note + "\n" if note else "")
 
 
 def show_growth(title: str, size: str, seconds: dict[int, float], note: str = "", **extra: Sequence[str]) -> None:

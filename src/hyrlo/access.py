@@ -212,12 +212,15 @@ class JaxTraceModel:
         stop: int | None = None,
     ) -> Rollout:
         stop = self.spec.horizon if stop is None else stop
-        steps = (record,) if isinstance(record, int) else tuple(record)
+        several = isinstance(record, tuple)
+        steps = record if isinstance(record, tuple) else (int(record),)
+        if list(steps) != sorted(set(steps)) or any(not 0 <= h < stop for h in steps):
+            raise ValueError(f"record is {record}; give steps in increasing order, from 0 to before stop = {stop}")
         self.ledger.book(episodes, episodes * stop)
         batch = _rollout(
             self.env, key, policy, episodes, jnp.asarray(steps, jnp.int32), next_states, jnp.asarray(stop, jnp.int32)
         )
-        if isinstance(record, int):
+        if not several:
             return Rollout(batch.returns, batch.success, *(None if x is None else x[0] for x in batch[2:]))
         return batch
 

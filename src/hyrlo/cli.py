@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import re
 import sys
@@ -52,7 +53,7 @@ hyrlo: good policies from state-only logs plus online interaction
 class TrainArgs(Generic[Config]):
     """Train an algorithm and keep the run in a directory."""
 
-    env: tyro.conf.Positional[str]
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """Environment, as in `hyrlo list`."""
     config: Annotated[Config, tyro.conf.arg(name="")]
     data: str | None = None
@@ -84,7 +85,7 @@ class TrainArgs(Generic[Config]):
 class EvalArgs:
     """Evaluate the policy of a run (or of each seed of a run) on fresh episodes."""
 
-    dir: tyro.conf.Positional[str]
+    dir: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """Run directory."""
     episodes: int = 1000
     seed: int = 0
@@ -97,7 +98,7 @@ class EvalArgs:
 class CollectArgs:
     """Write states of the paper's ε-greedy behaviour policy as trajectories, npz `observations (N, H+1, obs)`."""
 
-    env: tyro.conf.Positional[str]
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     out: str
     """The npz file to write."""
     horizon: int | None = None
@@ -112,7 +113,7 @@ class CollectArgs:
 class ImportArgs:
     """Turn an npz file with arrays of other names into hyrlo's layout, checked."""
 
-    source: tyro.conf.Positional[str]
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     out: str
     """The npz file to write."""
     observations: str = "observations"
@@ -125,7 +126,7 @@ class ImportArgs:
 class InfoArgs:
     """What is in a data file: states per step, ranges, duplicates, non-finite values, constant dimensions."""
 
-    source: tyro.conf.Positional[str]
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     all: bool = False
     """Show every step, however many."""
 
@@ -253,6 +254,8 @@ def _data_info(argv: Sequence[str]) -> None:
 def command_list(argv: Sequence[str]) -> None:
     if argv and argv[0] not in ("-h", "--help"):
         raise HyrloError(f"list takes no arguments, got {argv[0]!r}")
+    if argv:
+        out.print("usage: hyrlo list", highlight=False)
     for title, rows in (
         ("algorithms", [(a.name, a.summary, a.access + " model") for a in ALGORITHMS.values()]),
         ("environments", [(name, text, "") for name, text in ENVIRONMENTS.items()]),
@@ -289,14 +292,23 @@ def parse(kind: type[Args], argv: Sequence[str], prog: str, default_config: Any 
     except SystemExit as stop:
         if not stop.code:
             raise
-        words = re.sub(r"[─-╿]+|\s+", " ", captured.getvalue())
-        words = re.sub(r"\s+", " ", words).strip()
-        raise HyrloError(f"{prog}: {words}") from None
+        raise HyrloError(f"{prog}: {_one_line(captured.getvalue())}; see `{prog} --help`") from None
+
+
+def _one_line(box: str) -> str:
+    """What tyro says in a box of several sections: its first section, and the option it thinks was meant."""
+    lines = [line.strip("│ \n") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
+    sections = " ".join("|" if set(line) == {"─"} else line for line in lines).split("|", 1)
+    wrong = sections[0].strip()
+    if value := re.search(r"Error parsing (--\S+): .*?\['(.*?)'\]", box.replace("\n", " ")):
+        wrong = f"{value[1]} cannot be {value[2]!r}"
+    meant = re.search(r"Perhaps you meant: (--\S+)", " ".join(lines))
+    return wrong + (f"; did you mean {meant[1]}?" if meant else "")
 
 
 def _option(argv: Sequence[str], name: str) -> str | None:
     """The value of one option before the rest is parsed: presets decide the defaults of the others."""
-    for here, following in zip(argv, [*argv[1:], ""], strict=True):
+    for here, following in itertools.pairwise([*argv, ""]):
         if here == name:
             return following
         if here.startswith(name + "="):

@@ -40,8 +40,10 @@ class ObservationDataset:
                     f"{self.source}: timestep {h} has no states; horizon is {self.horizon}, so every timestep "
                     f"0 … {self.horizon} needs some; add states for it or shorten the horizon"
                 )
-            if states.ndim != 2 or states.shape[1:] != size:
+            if states.shape[1:] != size:
                 raise DataError(f"{self.source}: timestep {h} has states of shape {states.shape[1:]}, not {size}")
+        if len(size) != 1 or size == (0,):
+            raise DataError(f"{self.source}: states have shape {size}; give at least one dimension")
         if self.check_finite and (where := self.first_non_finite()):
             raise DataError(f"{self.source}: {where}; remove or repair non-finite values")
 
@@ -154,19 +156,19 @@ class ObservationDataset:
                 f"{self.source}: states have {self.observation_size} dimensions but the environment's have "
                 f"{observation_size}; use data of this environment and horizon"
             )
-        return ObservationDataset(self.steps[: horizon + 1], self.source)
+        return ObservationDataset(self.steps[: horizon + 1], self.source, self.check_finite)
 
     def subsample(self, most: int, seed: int) -> ObservationDataset:
         """At most `most` states of each step, drawn without replacement."""
         rng = np.random.default_rng(seed)
         pick = [s if len(s) <= most else s[np.sort(rng.choice(len(s), most, replace=False))] for s in self.steps]
-        return ObservationDataset(tuple(pick), self.source)
+        return ObservationDataset(tuple(pick), self.source, self.check_finite)
 
     def fingerprint(self) -> str:
         """A hash of the states, to tell on resuming whether the data are still the same."""
         digest = hashlib.blake2b(digest_size=16)
         for states in self.steps:
-            digest.update(np.ascontiguousarray(states).tobytes() + b"|")
+            digest.update(str(states.shape).encode() + np.ascontiguousarray(states).tobytes())
         return digest.hexdigest()
 
 
@@ -192,11 +194,15 @@ def _read_npz(path: Path, names: tuple[str, str]) -> dict[str, np.ndarray]:
                     f"{path}: has no array named {names[0]} (found {found}); "
                     "rename it, or use `hyrlo data import --observations NAME`"
                 )
-            return {name: archive[name] for name in names if name in archive.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError) as error:
+            arrays = {name: archive[name] for name in names if name in archive.files}
+            for name, array in arrays.items():
+                if not isinstance(array, np.ndarray):
+                    raise DataError(f"{path}: {name} is not an array; save it with numpy.savez")
+            return arrays
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, RuntimeError) as error:
         raise DataError(f"{path}: cannot be read as npz, it may be truncated ({error})") from error
     except ValueError as error:
-        if "allow_pickle" in str(error) or "Object arrays" in str(error):
+        if "Object arrays" in str(error):
             raise DataError(f"{path}: holds object arrays, which are never loaded; save numeric arrays") from error
         raise DataError(f"{path}: cannot be read as npz, it may be truncated ({error})") from error
 

@@ -5,6 +5,14 @@ class HyrloError(Exception):
     """Something the user can fix; the message says what is wrong, where, and what to do."""
 
 
+def check_positive(config: object, *names: str) -> None:
+    """Refuse a config in which one of these fields is not positive."""
+    for name in names:
+        value = getattr(config, name)
+        if not value > 0:
+            raise HyrloError(f"{name} is {value}; give a number above 0")
+
+
 class AccessError(HyrloError):
     """An algorithm was given a weaker access model than it needs."""
 

@@ -99,6 +99,8 @@ class RunDirectory(Run):
             difference = first_difference(read_json(config_path), self.config)
             if difference:
                 raise RunError(f"{self.path}: holds a run of another config ({difference}); give another --out")
+            for stale in self.path.rglob(".*.[0-9]*"):  # what a kill in the middle of a write leaves behind
+                stale.unlink()
             return True
         if any(self.path.glob("seed-*/config.json")) or (self.path / "result.json").exists():
             raise RunError(f"{self.path}: already holds other runs; give another --out")
@@ -115,11 +117,11 @@ class RunDirectory(Run):
                 raise RunError(f"{checkpoint}: is a checkpoint of another config; give another --out")
             phase.state, phase.finished = restored, about["finished"]
             model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
-            self.metrics = self._read_metrics(about["metrics"])
+            self.metrics = self.read_metrics(about["metrics"])
             self.seconds_before = about["seconds"]
         return phase
 
-    def _read_metrics(self, count: int) -> list[dict[str, Any]]:
+    def read_metrics(self, count: int | None = None) -> list[dict[str, Any]]:
         lines = (self.path / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines[:count]]
 
@@ -148,10 +150,10 @@ def _shapes(tree: Any) -> str:
 
 
 def first_difference(old: Any, new: Any, path: str = "") -> str | None:
-    """Where two JSON values first differ, in words; library versions do not count."""
+    """Where two JSON values first differ, in words."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(k for k in new if k not in old)]:
-            if key == "versions":
+            if key in ("versions", "source"):  # data are compared by their fingerprint, wherever they lie
                 continue
             inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
             if inner:

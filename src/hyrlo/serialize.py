@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,6 +86,14 @@ def save_policy(directory: str | Path, policy: Policy) -> None:
     tree = describe(policy, tensors)
     write_json(Path(directory) / "policy.json", tree)
     write_atomically(Path(directory) / "policy.safetensors", safetensors.numpy.save(tensors))
+
+
+def policy_fingerprint(policy: Policy) -> dict[str, str]:
+    """What kind of policy it is and a hash of it, to tell on resuming whether it is still the same."""
+    tensors: dict[str, np.ndarray] = {}
+    tree = json.dumps(describe(policy, tensors))
+    content = hashlib.blake2b(tree.encode() + safetensors.numpy.save(tensors), digest_size=16)
+    return {"policy": type(policy).__name__, "fingerprint": content.hexdigest()}
 
 
 def load_policy(directory: str | Path) -> Policy:

@@ -21,7 +21,7 @@ from hyrlo.files import read_json, write_json
 from hyrlo.policies import Policy, Uniform
 from hyrlo.progress import Progress
 from hyrlo.runs import Run, RunDirectory
-from hyrlo.serialize import load_policy, save_policy
+from hyrlo.serialize import load_policy, policy_fingerprint, save_policy
 
 DEFAULT_PRESET = "fast"
 
@@ -82,7 +82,7 @@ def train(
     about = {"key": curve_key, "curve_episodes": curve_episodes, "progress": progress}
     run = Run(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
     if isinstance(run, RunDirectory) and (result := run.finished()):
-        return Trained(load_policy(run.path), run.metrics, result)
+        return Trained(load_policy(run.path), run.read_metrics(), result)
 
     policy = algorithm.train(model, source, config, train_key, run)
 
@@ -110,7 +110,8 @@ def _source(
     if kind == "roll-in":
         if isinstance(source, ObservationDataset):
             raise HyrloError("psdp-trace learns from a roll-in policy, not from states; give --roll-in, or use foobar")
-        return {"roll_in": "uniform" if source is None else "given"}, source or Uniform(world.spec.actions)
+        policy = Uniform(world.spec.actions) if source is None else source
+        return {"roll_in": policy_fingerprint(policy)}, policy
     most = getattr(config, "forward", config).offline_samples
     if source is None:
         source = world.behaviour_data(seed, episodes=most)

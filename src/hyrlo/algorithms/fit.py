@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from hyrlo.errors import HyrloError, check_positive
 from hyrlo.networks import MLP, LatentQ
 
 CHECKS = 30  # how often in a fit the held-out loss is looked at
@@ -46,6 +47,13 @@ class FitConfig:
     restarts: int = 8
     rounds: int = 4
     """How often a fit that looks stuck is redone before the best so far is taken."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "hidden", "updates", "learning_rate", "batch", "directions", "restarts", "rounds")
+        if self.latents < 2:
+            raise HyrloError(f"latents is {self.latents}; give at least 2")
+        if not 0 < self.held_out < 1:
+            raise HyrloError(f"held_out is {self.held_out}; give a share between 0 and 1")
 
 
 class Samples(NamedTuple):

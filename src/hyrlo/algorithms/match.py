@@ -19,7 +19,7 @@ from hyrlo.access import Rollout, Spec
 from hyrlo.algorithms.fit import FitConfig, LatentRegression, Samples, fit_encoder
 from hyrlo.algorithms.minmax import GameConfig, play
 from hyrlo.distances import ExactMMD, ImportanceMMD, RegressedMMD, median_bandwidth, random_features
-from hyrlo.errors import HyrloError
+from hyrlo.errors import HyrloError, check_positive
 from hyrlo.networks import MLP
 from hyrlo.policies import LatentSoftmax, Policy, Softmax
 
@@ -43,10 +43,16 @@ class MatchConfig:
     """`regression`: how the latent state is fitted."""
 
     def __post_init__(self) -> None:
+        check_positive(self, "samples", "offline_samples", "hidden")
+        if self.estimator == "importance" and self.game.learning_rate > 0.02:
+            raise HyrloError(
+                f"game learning_rate is {self.game.learning_rate}, meant for the regression estimator's table; "
+                "estimator importance trains a network: start from --preset paper"
+            )
         if self.features == 0 and self.estimator == "regression":
             raise HyrloError("features is 0, the exact kernel, which needs estimator importance")
-        if self.features % 2:
-            raise HyrloError(f"features is {self.features}; give an even number")
+        if self.features % 2 or self.features < 0:
+            raise HyrloError(f"features is {self.features}; give an even number, or 0")
 
 
 def blank_policy(spec: Spec, config: MatchConfig) -> Policy:

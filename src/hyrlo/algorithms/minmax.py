@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from hyrlo.errors import HyrloError, check_positive
 from hyrlo.policies import Softmax
 
 CHECKS = 20  # how often in a game the value of the whole sample is looked at, to keep the best iterate
@@ -47,6 +48,11 @@ class GameConfig:
     """Weight of the regulariser φ(π) = −entropy."""
     decay: float = 0.0
     """Weight decay of the policy network (AdamW's)."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "iterations", "learning_rate", "batch")
+        if not 0 <= self.memory <= 1:
+            raise HyrloError(f"memory is {self.memory}; give a share between 0 and 1")
 
 
 @eqx.filter_jit

@@ -21,6 +21,7 @@ from hyrlo.access import Rollout, TraceModel, require_reset
 from hyrlo.algorithms.base import Run
 from hyrlo.algorithms.fit import FitConfig, create_q, fit_q
 from hyrlo.data import ObservationDataset
+from hyrlo.errors import check_positive
 from hyrlo.policies import Greedy, Policy, Stack, Uniform, switch
 
 
@@ -33,6 +34,9 @@ class PsdpConfig:
     samples: int = 5000
     """Online episodes per step."""
     fit: FitConfig = field(default_factory=FitConfig)
+
+    def __post_init__(self) -> None:
+        check_positive(self, "samples", "offline_samples")
 
 
 PAPER_FIT = FitConfig(solver="sgd", updates=1500, learning_rate=1e-3, batch=128)

@@ -1,0 +1,5 @@
+"""`python -m hyrlo`."""
+
+from hyrlo.cli import run
+
+run()
