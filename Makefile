@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)  ## train FOOBAR on the lock; leaves runs/demo/curve.png
 	rm -rf runs/demo
-	$(BIN)/hyrlo train foobar lock --horizon 30 --out runs/demo
+	$(BIN)/hyrlo train foobar lock --horizon 50 --out runs/demo
 
 lint: $(READY)
 	$(BIN)/ruff check .

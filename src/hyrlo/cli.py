@@ -147,10 +147,11 @@ def command_train(argv: Sequence[str]) -> None:
         if getattr(args, name) < 1:
             raise HyrloError(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1")
     data = None if args.data is None else ObservationDataset.load(args.data)
-    world = _world(args.env, args.horizon or (data.horizon if data else None), args.lock)
-    source = load_policy(args.roll_in) if args.roll_in else data
+    from_data = None if data is None else data.horizon
+    world = _world(args.env, from_data if args.horizon is None else args.horizon, args.lock)
     if args.roll_in and ALGORITHMS[algo].learns_from != "roll-in":
         raise HyrloError(f"--roll-in: {algo} learns from states; --roll-in is for psdp-trace")
+    source = load_policy(args.roll_in) if args.roll_in else data
 
     def one(seed: int, directory: Path, label: str) -> Trained:
         progress = Progress(enabled=not args.quiet, label=label)
@@ -297,9 +298,12 @@ def parse(kind: type[Args], argv: Sequence[str], prog: str, default_config: Any 
 
 def _one_line(box: str) -> str:
     """What tyro says in a box of several sections: its first section, and the option it thinks was meant."""
-    lines = [line.strip("│ \n") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
-    sections = " ".join("|" if set(line) == {"─"} else line for line in lines).split("|", 1)
-    wrong = sections[0].strip()
+    lines = [line.strip("│| \n") for line in box.splitlines() if not line.startswith(("╭", "╰", "+"))]
+    sections = " ".join("\0" if line and set(line) <= set("─-") else line for line in lines).split("\0")
+    said = [section.strip() for section in sections if section.strip()]
+    wrong = (
+        said[1] if len(said) > 1 and len(said[0].split()) <= 2 else said[0]
+    )  # without box corners a title comes first
     if value := re.search(r"Error parsing (--\S+): .*?\['(.*?)'\]", box.replace("\n", " ")):
         wrong = f"{value[1]} cannot be {value[2]!r}"
     meant = re.search(r"Perhaps you meant: (--\S+)", " ".join(lines))
