@@ -8,19 +8,20 @@ import time
 
 import jax
 
-from benchmarks.lock import FULL, QUICK, SECTIONS
+from benchmarks import lock, online
 from benchmarks.measure import console
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed and scaling of hyrlo.")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, only to see that everything runs")
-    sizes = QUICK if parser.parse_args().quick else FULL
+    quick = parser.parse_args().quick
     start = time.perf_counter()
     machine = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, JAX {jax.__version__}"
     console.print(f"{machine} on {jax.default_backend()}; compilation is left out unless a column says otherwise\n")
-    for section in SECTIONS:
-        section(sizes)
+    for section in lock.SECTIONS:
+        section(lock.QUICK if quick else lock.FULL)
+    online.online_iterations(online.QUICK if quick else online.FULL)
     console.print(f"{time.perf_counter() - start:.0f} s in all")
 
 

@@ -7,6 +7,7 @@ from hyrlo.errors import DataError, HyrloError, RunError
 from hyrlo.policies import Policy, Uniform, switch
 from hyrlo.serialize import load_policy, save_policy
 from hyrlo.training import Trained, evaluate_run, load_run, preset_config, train
+from hyrlo.transitions import TransitionDataset
 
 __version__ = "0.1.0"
 
@@ -20,6 +21,7 @@ __all__ = [
     "RunError",
     "TraceModel",
     "Trained",
+    "TransitionDataset",
     "Uniform",
     "evaluate",
     "evaluate_run",

@@ -12,10 +12,14 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.errors import AccessError
 from hyrlo.policies import Policy, Step
+
+Record = int | tuple[int, ...] | Int[np.ndarray, "k n"]
+"""Which steps of an episode to keep: one, several, or for each of n episodes its own k."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,10 @@ class Ledger:
 
 
 class Rollout(NamedTuple):
-    """A batch of episodes: whole-episode sums, and the steps that were asked for (one, or a leading axis of several)."""
+    """A batch of episodes: whole-episode sums, and the steps that were asked for (one, or a leading axis of several).
+
+    `return_to_go` counts from the recorded step, `rewards` is what that step paid.
+    """
 
     returns: Float[Array, " n"]
     success: Bool[Array, " n"]
@@ -48,6 +55,7 @@ class Rollout(NamedTuple):
     actions: Int[Array, "*k n"] | None = None
     return_to_go: Float[Array, "*k n"] | None = None
     next_states: Float[Array, "*k n obs"] | None = None
+    rewards: Float[Array, "*k n"] | None = None
 
 
 @runtime_checkable
@@ -65,7 +73,7 @@ class TraceModel(Protocol):
         policy: Policy,
         episodes: int,
         *,
-        record: int | tuple[int, ...] = (),
+        record: Record = (),
         next_states: bool = False,
         stop: int | None = None,
     ) -> Rollout:
@@ -167,7 +175,8 @@ def _rollout(
         begin, episodes = carry
         episodes = player.play(episodes, begin, end)
         following = player.observe(episodes.latent, end) if next_states else None
-        return (end, episodes), (episodes.observations, episodes.actions, episodes.earned, following)
+        reward = episodes.returns - episodes.earned
+        return (end, episodes), (episodes.observations, episodes.actions, episodes.earned, following, reward)
 
     # Play up to and including each recorded step; what the last step saw and did is then at hand.
     ends = jnp.concatenate([record + 1, stop[None]]) if record.size else stop[None]
@@ -175,8 +184,58 @@ def _rollout(
     (_, end), recorded = jax.lax.scan(play_until, start, ends)
     if not record.size:
         return Rollout(end.returns, end.success)
-    states, actions, earned, following = jax.tree.map(lambda x: x[:-1], recorded)
-    return Rollout(end.returns, end.success, states, actions, end.returns - earned, following)
+    states, actions, earned, following, rewards = jax.tree.map(lambda x: x[:-1], recorded)
+    return Rollout(end.returns, end.success, states, actions, end.returns - earned, following, rewards)
+
+
+class _Kept(NamedTuple):
+    """The recorded steps of episodes under way."""
+
+    states: Float[Array, "k n obs"]
+    actions: Int[Array, "k n"]
+    earned: Float[Array, "k n"]
+    rewards: Float[Array, "k n"]
+    next_states: Float[Array, "k n obs"]
+
+
+@eqx.filter_jit
+def _rollout_own(
+    env: JaxEnvironment,
+    key: PRNGKeyArray,
+    policy: Policy,
+    record: Int[Array, "k n"],
+    next_states: bool,
+    stop: Int[Array, ""],
+) -> Rollout:
+    """As `_rollout`, but every episode has steps of its own to record."""
+    player, n = _Player(env, policy, key), record.shape[1]
+    start = player.start(env.initial(player.start_key, n), n)
+    nothing = jnp.zeros(record.shape)
+    blank = jnp.zeros((*record.shape, env.spec.observation_size))
+    empty = _Kept(blank, nothing.astype(int), nothing, nothing, blank)
+
+    def step(h: Array, carry: tuple[_Episodes, _Kept]) -> tuple[_Episodes, _Kept]:
+        episodes, kept = carry
+        observations = player.observe(episodes.latent, h)
+        episodes = player.step(episodes, observations, h)
+        now = record == h
+        return episodes, _Kept(
+            jnp.where(now[..., None], observations, kept.states),
+            jnp.where(now, episodes.actions, kept.actions),
+            jnp.where(now, episodes.earned, kept.earned),
+            jnp.where(now, episodes.returns - episodes.earned, kept.rewards),
+            _next_of(record, h, observations, kept.next_states) if next_states else kept.next_states,
+        )
+
+    end, kept = jax.lax.fori_loop(0, stop, step, (start, empty))
+    following = _next_of(record, stop, player.observe(end.latent, stop), kept.next_states) if next_states else None
+    to_go = end.returns - kept.earned
+    return Rollout(end.returns, end.success, kept.states, kept.actions, to_go, following, kept.rewards)
+
+
+def _next_of(record: Int[Array, "k n"], h: Step, observations: Array, kept: Array) -> Array:
+    """Keep the observations of step h where the step before it is recorded."""
+    return jnp.where((record + 1 == h)[..., None], observations, kept)
 
 
 @eqx.filter_jit
@@ -187,7 +246,7 @@ def _rollout_from(
     episodes = player.start(env.decode(observations), len(observations))
     first = player.step(episodes, observations, at)
     end = player.play(first, at + 1, env.spec.horizon)
-    return Rollout(end.returns, end.success, observations, first.actions, end.returns)
+    return Rollout(end.returns, end.success, observations, first.actions, end.returns, rewards=first.returns)
 
 
 @dataclass
@@ -207,11 +266,19 @@ class JaxTraceModel:
         policy: Policy,
         episodes: int,
         *,
-        record: int | tuple[int, ...] = (),
+        record: Record = (),
         next_states: bool = False,
         stop: int | None = None,
     ) -> Rollout:
         stop = self.spec.horizon if stop is None else stop
+        if isinstance(record, np.ndarray):
+            if record.shape[1] != episodes or record.min() < 0 or record.max() >= stop:
+                raise ValueError(
+                    f"record has shape {record.shape}; give {episodes} episodes steps from 0 to before {stop}"
+                )
+            self.ledger.book(episodes, episodes * stop)
+            steps_of_each = jnp.asarray(record, jnp.int32)
+            return _rollout_own(self.env, key, policy, steps_of_each, next_states, jnp.asarray(stop, jnp.int32))
         several = isinstance(record, tuple)
         steps = record if isinstance(record, tuple) else (int(record),)
         if list(steps) != sorted(set(steps)) or any(not 0 <= h < stop for h in steps):

@@ -1,4 +1,4 @@
-"""The command line: `hyrlo train | eval | data | list`.
+"""The command line: `hyrlo train | eval | data | reproduce | list`.
 
 Errors are one line, `error: what, where, what to do`, with exit code 2.
 """
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 from rich.console import Console
@@ -27,11 +27,13 @@ from hyrlo.data import ObservationDataset, describe_steps
 from hyrlo.envs import ENVIRONMENTS, World, check_name, make
 from hyrlo.envs.lock import LockConfig
 from hyrlo.errors import HyrloError
+from hyrlo.experiments import EXPERIMENTS, reproduce
 from hyrlo.files import read_json, write_json
 from hyrlo.progress import Progress
 from hyrlo.runs import seed_directories, summarise
 from hyrlo.serialize import load_policy
 from hyrlo.training import DEFAULT_PRESET, Trained, evaluate_run, preset_config, train
+from hyrlo.transitions import TransitionDataset, has_actions_and_rewards, load_states
 
 Config = TypeVar("Config")
 Args = TypeVar("Args")
@@ -43,7 +45,8 @@ hyrlo: good policies from state-only logs plus online interaction
   hyrlo train ALGO ENV [--data D] [--horizon H] [--seed S | --seeds K] [--preset NAME] [--out DIR] [--resume] [...]
   hyrlo eval DIR [--episodes N] [--json]
   hyrlo data collect|import|info ...
-  hyrlo list                         algorithms, environments, presets
+  hyrlo reproduce EXPERIMENT [--scale smoke|quick|paper] [--seeds K]     figures and tables of the paper
+  hyrlo list                         algorithms, environments, experiments, presets
 
 `hyrlo train foobar lock --horizon 10` is a first run of under a minute. Every command has --help.
 """
@@ -57,11 +60,11 @@ class TrainArgs(Generic[Config]):
     """Environment, as in `hyrlo list`."""
     config: Annotated[Config, tyro.conf.arg(name="")]
     data: str | None = None
-    """State data (npz). Without it, the lock generates the paper's behaviour data from the seed."""
+    """Offline data (npz): states, or for hyq tuples. Without it, the locks generate the paper's data from the seed."""
     roll_in: str | None = None
     """psdp-trace: run directory of the roll-in policy (a `fail` run). Without it, the roll-in is uniform."""
     horizon: int | None = None
-    """Steps of an episode; by default that of the data, or 100."""
+    """Steps of an episode; by default that of the data, else 100 for the lock and 10 for the inadmissible ones."""
     seed: int = 0
     """First (or only) seed: of the behaviour data and of training."""
     seeds: int | None = None
@@ -96,16 +99,20 @@ class EvalArgs:
 
 @dataclass
 class CollectArgs:
-    """Write states of the paper's ε-greedy behaviour policy as trajectories, npz `observations (N, H+1, obs)`."""
+    """Write states of the paper's behaviour data as npz `observations (N, H+1, obs)`."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     out: str
     """The npz file to write."""
     horizon: int | None = None
+    """Steps of an episode; by default 100, and 10 for the inadmissible locks."""
     episodes: int = 2000
+    """Episodes of the ε-greedy behaviour policy; for the inadmissible locks, states of each step."""
     seed: int = 0
     epsilon: float | None = None
     """Probability of a random action at each step (default 1/H)."""
+    transitions: bool = False
+    """Also write `actions (N, H)` and `rewards (N, H)`, for canonical hybrid RL; the states are the same."""
     lock: LockConfig = field(default_factory=LockConfig)
 
 
@@ -131,6 +138,24 @@ class InfoArgs:
     """Show every step, however many."""
 
 
+@dataclass
+class ReproduceArgs:
+    """Run what is missing of an experiment and make its figures and tables. The same command continues where it stopped."""
+
+    experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
+    """One of those in `hyrlo list`."""
+    scale: Literal["smoke", "quick", "paper"] = "quick"
+    """`smoke`: does it run, a minute; `quick`: smaller than the paper; `paper`: its sizes and seeds, hours on two cores."""
+    seeds: int | None = None
+    """How many seeds, from 0 on (default: the scale's)."""
+    out: str = "runs/reproduce"
+    """Runs go to OUT/SCALE/runs, pictures and tables to OUT/SCALE/EXPERIMENT."""
+    jobs: int = 1
+    """Runs at a time; more than one in processes of their own."""
+    report_only: bool = False
+    """Train nothing; make figures and tables from the stored runs, as far as they go."""
+
+
 def command_train(argv: Sequence[str]) -> None:
     if not argv or argv[0].startswith("-"):
         out.print(f"usage: hyrlo train ALGO ENV [options]\nALGO: {', '.join(ALGORITHMS)}; `hyrlo train ALGO --help`")
@@ -146,11 +171,11 @@ def command_train(argv: Sequence[str]) -> None:
     for name in ("eval_episodes", "curve_episodes"):
         if getattr(args, name) < 1:
             raise HyrloError(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1")
-    data = None if args.data is None else ObservationDataset.load(args.data)
+    data = None if args.data is None else _load(args.data, ALGORITHMS[algo].learns_from)
     from_data = None if data is None else data.horizon
     world = _world(args.env, from_data if args.horizon is None else args.horizon, args.lock)
     if args.roll_in and ALGORITHMS[algo].learns_from != "roll-in":
-        raise HyrloError(f"--roll-in: {algo} learns from states; --roll-in is for psdp-trace")
+        raise HyrloError(f"--roll-in: {algo} has no use for a roll-in; it is for psdp-trace")
     source = load_policy(args.roll_in) if args.roll_in else data
 
     def one(seed: int, directory: Path, label: str) -> Trained:
@@ -175,6 +200,10 @@ def command_train(argv: Sequence[str]) -> None:
     )
     write_json(directory / "summary.json", summary)
     _print_summary(summary, directory)
+
+
+def _load(path: str, learns_from: str) -> ObservationDataset | TransitionDataset:
+    return TransitionDataset.load(path) if learns_from == "transitions" else load_states(path)
 
 
 def command_eval(argv: Sequence[str]) -> None:
@@ -217,6 +246,14 @@ def _data_collect(argv: Sequence[str]) -> None:
     if args.episodes < 1:
         raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
     world = _world(args.env, args.horizon, args.lock)
+    if args.transitions:
+        data = world.behaviour_transitions(args.seed, args.episodes, args.epsilon)
+        data.save(args.out)
+        out.print(
+            f"wrote {args.out}: {args.episodes * data.horizon:,} transitions (states, actions, rewards), timesteps "
+            f"0 … {data.horizon - 1}, {data.observation_size} dimensions"
+        )
+        return
     _write_data(world.behaviour_data(args.seed, args.episodes, args.epsilon), args.out)
 
 
@@ -233,7 +270,7 @@ def _write_data(data: ObservationDataset, path: str) -> None:
 
 def _data_info(argv: Sequence[str]) -> None:
     args = parse(InfoArgs, argv, "hyrlo data info")
-    data = ObservationDataset.load(args.source, check_finite=False)
+    data = load_states(args.source, check_finite=False)
     rows = describe_steps(data)
     shown = rows if args.all or len(rows) <= 24 else [*rows[:10], None, *rows[-10:]]
     table = Table(
@@ -246,10 +283,24 @@ def _data_info(argv: Sequence[str]) -> None:
         f"horizon {data.horizon}, {data.observation_size} dimensions, {sum(r['states'] for r in rows):,} states, "
         f"{sum(r['duplicates'] for r in rows):,} duplicates, {sum(r['non_finite'] for r in rows):,} non-finite values"
     )
+    if has_actions_and_rewards(args.source):
+        out.print("has actions and rewards too; algorithms that learn from states do not use them")
     if any(r["non_finite"] for r in rows):
         raise HyrloError(
             f"{args.source}: {data.first_non_finite()}; remove or repair non-finite values before training"
         )
+
+
+def command_reproduce(argv: Sequence[str]) -> None:
+    args = parse(ReproduceArgs, argv, "hyrlo reproduce")
+    check_name(args.experiment, EXPERIMENTS, "experiment")
+    for name in ("seeds", "jobs"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise HyrloError(f"--{name} is {value}; give at least 1")
+    table, directory = reproduce(args.experiment, args.scale, args.seeds, args.out, args.jobs, args.report_only)
+    print(table)
+    out.print(f"pictures and tables in {directory}", highlight=False, soft_wrap=True)
 
 
 def command_list(argv: Sequence[str]) -> None:
@@ -260,6 +311,7 @@ def command_list(argv: Sequence[str]) -> None:
     for title, rows in (
         ("algorithms", [(a.name, a.summary, a.access + " model") for a in ALGORITHMS.values()]),
         ("environments", [(name, text, "") for name, text in ENVIRONMENTS.items()]),
+        ("experiments", [(name, e.TITLE, "") for name, e in EXPERIMENTS.items()]),
         (
             "presets",
             [
@@ -279,6 +331,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "train": command_train,
     "eval": command_eval,
     "data": command_data,
+    "reproduce": command_reproduce,
     "list": command_list,
 }
 

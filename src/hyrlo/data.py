@@ -11,7 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from hyrlo.errors import DataError
 from hyrlo.files import atomic_file
@@ -76,29 +76,14 @@ class ObservationDataset:
     ) -> ObservationDataset:
         """From states `(M, *obs)` in any order and the integer timestep of each."""
         observations = _numeric(observations, "observations", source)
-        if not isinstance(timesteps, np.ndarray) or timesteps.dtype.kind not in "iu":
-            raise DataError(
-                f"{source}: timesteps has dtype {getattr(timesteps, 'dtype', '?')}; it must be an integer array"
-            )
+        _check_timesteps(timesteps, source)
         if observations.ndim < 2 or timesteps.shape != observations.shape[:1]:
             raise DataError(
                 f"{source}: observations {observations.shape} and timesteps {timesteps.shape} do not fit; "
                 "give (M, *obs) and (M,)"
             )
-        if timesteps.size == 0:
-            raise DataError(f"{source}: holds no states")
-        if timesteps.min() < 0:
-            raise DataError(
-                f"{source}: timesteps[{int(timesteps.argmin())}] is {timesteps.min()}; timesteps start at 0"
-            )
-        horizon = int(timesteps.max())
-        if horizon > observations.shape[0] * 2 + 1:
-            missing = int(np.setdiff1d(np.arange(observations.shape[0] + 1), timesteps)[0])
-            raise DataError(f"{source}: timestep {missing} has no states; horizon is {horizon}")
         flat = observations.reshape(len(observations), int(np.prod(observations.shape[1:])))
-        order = np.argsort(timesteps, kind="stable")
-        cuts = np.searchsorted(timesteps[order], np.arange(1, horizon + 1))
-        return cls(tuple(np.split(flat[order], cuts)), source, check_finite)
+        return cls(tuple(flat[rows] for rows in _rows_by_step(timesteps, source)), source, check_finite)
 
     @classmethod
     def load(
@@ -179,7 +164,30 @@ def _numeric(array: np.ndarray, name: str, source: str) -> Float[np.ndarray, ...
         return array.astype(np.float32, copy=False)
 
 
-def _read_npz(path: Path, names: tuple[str, str]) -> dict[str, np.ndarray]:
+def _check_timesteps(timesteps: np.ndarray, source: str) -> None:
+    if not isinstance(timesteps, np.ndarray) or timesteps.dtype.kind not in "iu":
+        raise DataError(
+            f"{source}: timesteps has dtype {getattr(timesteps, 'dtype', '?')}; it must be an integer array"
+        )
+
+
+def _rows_by_step(
+    timesteps: Int[np.ndarray, " m"], source: str, what: str = "states", beyond: int = 0
+) -> list[Int[np.ndarray, " n"]]:
+    """The rows of each timestep, in their order. The horizon is `beyond` steps after the last timestep."""
+    if timesteps.size == 0:
+        raise DataError(f"{source}: holds no {what}")
+    if timesteps.min() < 0:
+        raise DataError(f"{source}: timesteps[{int(timesteps.argmin())}] is {timesteps.min()}; timesteps start at 0")
+    last = int(timesteps.max())
+    if last > len(timesteps) * 2 + 1:
+        missing = int(np.setdiff1d(np.arange(len(timesteps) + 1), timesteps)[0])
+        raise DataError(f"{source}: timestep {missing} has no {what}; horizon is {last + beyond}")
+    order = np.argsort(timesteps, kind="stable")
+    return np.split(order, np.searchsorted(timesteps[order], np.arange(1, last + 1)))
+
+
+def _read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """The arrays of `names` that the file has; the first must be there."""
     if not path.is_file():
         raise DataError(f"{path}: {'is a directory, not an npz file' if path.is_dir() else 'no such file'}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 
 class MLP(eqx.Module):
@@ -49,6 +49,51 @@ class LatentQ(eqx.Module):
 
     def __call__(self, states: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
         return jax.nn.softmax(states @ self.encoder) @ self.head + self.bias
+
+
+class OptimisticQ(eqx.Module):
+    """LSVI-UCB on features φ(s, a) = softmax(`scale` E s) ⊗ onehot(a): `min(w·φ + bonus ‖φ‖_{Σ⁻¹}, most)`."""
+
+    encoder: Float[Array, "obs latents"]
+    scale: Float[Array, ""]
+    weights: Float[Array, "actions latents"]
+    inverse: Float[Array, "actions latents latents"]
+    bonus: Float[Array, ""]
+    most: Float[Array, ""]
+
+    @classmethod
+    def create(
+        cls, key: PRNGKeyArray, observations: int, actions: int, latents: int, bonus: float, most: float
+    ) -> OptimisticQ:
+        encoder = jax.random.normal(key, (observations, latents)) / observations**0.5
+        identity = jnp.broadcast_to(jnp.eye(latents), (actions, latents, latents))
+        return cls(
+            encoder, jnp.ones(()), jnp.zeros((actions, latents)), identity, jnp.asarray(bonus), jnp.asarray(float(most))
+        )
+
+    def latents(self, states: Float[Array, "n obs"]) -> Float[Array, "n latents"]:
+        return jax.nn.softmax(self.scale * (states @ self.encoder))
+
+    def fitted(
+        self,
+        states: Float[Array, "n obs"],
+        actions: Int[Array, " n"],
+        targets: Float[Array, " n"],
+        known: Bool[Array, " n"],
+    ) -> OptimisticQ:
+        """Ridge regression (λ = 1) of the targets onto φ, over the rows that are `known`."""
+        latents = self.latents(states)
+        taken = jax.nn.one_hot(actions, len(self.weights)) * known[:, None]
+        covariance = jnp.einsum("na,nk,nl->akl", taken, latents, latents) + jnp.eye(latents.shape[1])
+        moments = jnp.einsum("na,nk,n->ak", taken, latents, targets)
+        inverse = jnp.linalg.inv(covariance)
+        weights = jnp.einsum("akl,al->ak", inverse, moments)
+        return eqx.tree_at(lambda q: (q.weights, q.inverse), self, (weights, inverse))
+
+    def __call__(self, states: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
+        latents = self.latents(states)
+        width = jnp.sqrt(jnp.maximum(jnp.einsum("nk,akl,nl->na", latents, self.inverse, latents), 0.0))
+        return jnp.minimum(latents @ self.weights.T + self.bonus * width, self.most)
 
 
 def pick(values: Float[Array, "n actions"], actions: Int[Array, " n"]) -> Float[Array, " n"]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hyrlo.files import atomic_file
 
-COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
+COLOURS = {"forward": "tab:blue", "explore": "tab:purple", "backward": "tab:orange"}
 
 
 def curve(path: Path, runs: list[list[dict[str, Any]]], title: str) -> None:
@@ -47,6 +47,64 @@ def curve(path: Path, runs: list[list[dict[str, Any]]], title: str) -> None:
     spread = f"; median and 25–75 % of {len(runs)} seeds" if len(runs) > 1 else ""
     axes.set_title(title + spread, fontsize=10, pad=18)
     axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def compare(path: Path, groups: dict[str, list[list[dict[str, Any]]]], title: str) -> None:
+    """Success against training episodes (log scale) of several algorithms: median and 25–75 % over seeds.
+
+    A run that has ended keeps its last value, so that seeds that stopped early still count.
+    """
+    figure, axes = plt.subplots(figsize=(6.8, 4.0), layout="constrained")
+    for number, (label, runs) in enumerate(groups.items()):
+        ends = [run[-1]["episodes"] for run in runs]
+        grid = np.unique(np.concatenate([[line["episodes"] for line in run] for run in runs]))
+        values = np.array([_held(run, grid) for run in runs])
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+        colour = f"C{number}"
+        axes.step(grid, middle, where="post", label=f"{label} ({len(runs)} seeds)", color=colour)
+        axes.fill_between(grid, low, high, step="post", alpha=0.2, linewidth=0, color=colour)
+        axes.plot(np.median(ends), middle[-1], marker="o", markersize=4, color=colour)
+    axes.set_xscale("log")
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_xlabel("training episodes")
+    axes.set_ylabel("success rate")
+    axes.set_title(f"{title}; median and 25–75 % over seeds, dots: end of training", fontsize=9)
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def _held(run: list[dict[str, Any]], grid: np.ndarray) -> np.ndarray:
+    """The success rate at every point of the grid: that of the newest evaluation, 0 before the first."""
+    newest = np.searchsorted([line["episodes"] for line in run], grid, side="right")
+    return np.concatenate([[0.0], [line["success_rate"] for line in run]])[newest]
+
+
+def scaling(path: Path, groups: dict[str, dict[int, list[int]]], title: str) -> None:
+    """Episodes against the horizon, both on log scales: median and 25–75 %; horizons without values are left out."""
+    figure, axes = plt.subplots(figsize=(5.6, 4.0), layout="constrained")
+    for number, (label, points) in enumerate(groups.items()):
+        known = {h: np.quantile(v, [0.25, 0.5, 0.75]) for h, v in points.items() if v}
+        if known:
+            low, middle, high = np.array(list(known.values())).T
+            bars = [middle - low, high - middle]
+            axes.errorbar(list(known), middle, yerr=bars, marker="o", capsize=3, color=f"C{number}", label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    horizons = sorted({h for points in groups.values() for h in points})
+    axes.set_xticks(horizons, [str(h) for h in horizons])
+    axes.minorticks_off()
+    axes.set_xlabel("horizon")
+    axes.set_ylabel("training episodes")
+    axes.set_title(title, fontsize=10)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
     with atomic_file(path) as file:
         figure.savefig(file, format="png", dpi=150)
     plt.close(figure)

@@ -10,6 +10,7 @@ from abc import abstractmethod
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.networks import MLP
@@ -93,13 +94,16 @@ def _set_step(stack: Stack, h: Int[Array, ""], policy: Policy) -> Stack:
 
 
 class Switch(Policy):
-    """`π ∘_h π′`: `first` before step `at`, `then` from it on."""
+    """`π ∘_h π′`: `first` before step `at`, `then` from it on. Each episode of a batch may have an `at` of its own."""
 
     first: Policy
     then: Policy
-    at: Int[Array, ""]
+    at: Int[Array, "*n"]
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+        if self.at.ndim:
+            first, then = self.first.act(key, observations, h), self.then.act(key, observations, h)
+            return jnp.where(h < self.at, first, then)
         return jax.lax.cond(
             h < self.at,
             lambda: self.first.act(key, observations, h),
@@ -107,6 +111,23 @@ class Switch(Policy):
         )
 
 
-def switch(first: Policy, *, at: Step, to: Policy) -> Switch:
+class Mixture(Policy):
+    """A share of the episodes follows `second`, the others `first`.
+
+    The rows of a batch are episodes and keep their policy. The two are spread evenly over the batch, so that any part of
+    it, such as held-out rows, has its share of both.
+    """
+
+    first: Policy
+    second: Policy
+    share: Float[Array, ""]
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+        first, second = self.first.act(key, observations, h), self.second.act(key, observations, h)
+        spread = (jnp.arange(len(observations)) * 40503) % 65536  # multiples of the golden ratio, modulo one
+        return jnp.where(spread < self.share * 65536, second, first)
+
+
+def switch(first: Policy, *, at: Step | Int[Array, " n"] | Int[np.ndarray, " n"], to: Policy) -> Switch:
     """`first ∘_at to`. `at` is traced, so switching at another step compiles nothing new."""
     return Switch(first, to, jnp.asarray(at))

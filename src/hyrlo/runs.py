@@ -149,13 +149,15 @@ def _shapes(tree: Any) -> str:
     return str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree))
 
 
-def first_difference(old: Any, new: Any, path: str = "") -> str | None:
-    """Where two JSON values first differ, in words."""
+def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -> str | None:
+    """Where two JSON values first differ, in words; `common` leaves out what only one of them has."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(k for k in new if k not in old)]:
+            if common and not (key in old and key in new):
+                continue
             if key in ("versions", "source"):  # data are compared by their fingerprint, wherever they lie
                 continue
-            inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
+            inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."), common)
             if inner:
                 return inner
         return None

@@ -40,7 +40,7 @@ def describe(value: Any, tensors: dict[str, np.ndarray], path: str = "") -> Any:
     if isinstance(value, tuple):
         return {"tuple": [describe(v, tensors, f"{path}.{i}".lstrip(".")) for i, v in enumerate(value)]}
     if isinstance(value, jax.Array | np.ndarray):
-        tensors[path] = np.ascontiguousarray(value)
+        tensors[path] = np.asarray(value, order="C")  # not ascontiguousarray, which gives scalars an axis
         return {"tensor": path}
     if value is None or isinstance(value, bool | int | float | str):
         return value

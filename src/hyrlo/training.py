@@ -22,8 +22,10 @@ from hyrlo.policies import Policy, Uniform
 from hyrlo.progress import Progress
 from hyrlo.runs import Run, RunDirectory
 from hyrlo.serialize import load_policy, policy_fingerprint, save_policy
+from hyrlo.transitions import TransitionDataset
 
 DEFAULT_PRESET = "fast"
+Source = ObservationDataset | TransitionDataset | Policy
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def preset_config(algo: str, preset: str = DEFAULT_PRESET) -> Any:
 def train(
     algo: str,
     world: World | str,
-    source: ObservationDataset | Policy | None = None,
+    source: Source | None = None,
     *,
     config: Any = None,
     seed: int = 0,
@@ -58,7 +60,8 @@ def train(
     """Train `algo` and evaluate what it learned.
 
     `source` is what the algorithm learns from besides the world: offline states (by default the environment's behaviour
-    data, drawn from `seed`) or, for psdp-trace, a roll-in policy (by default uniform). With `out`, the run is kept in that
+    data, drawn from `seed`), for hyq tuples with actions and rewards, for psdp-trace a roll-in policy (by default
+    uniform), for briee nothing. With `out`, the run is kept in that
     directory and can be resumed.
     """
     world = make(world) if isinstance(world, str) else world
@@ -104,21 +107,32 @@ def train(
 
 
 def _source(
-    kind: str, world: World, source: ObservationDataset | Policy | None, config: Any, seed: int
-) -> tuple[dict[str, Any], ObservationDataset | Policy]:
+    kind: str, world: World, source: Source | None, config: Any, seed: int
+) -> tuple[dict[str, Any], Source | None]:
     """What the algorithm learns from, checked, and what the run's config says of it."""
+    if kind == "nothing":
+        if source is not None:
+            raise HyrloError("this algorithm learns from the world alone; leave out --data")
+        return {}, None
     if kind == "roll-in":
-        if isinstance(source, ObservationDataset):
+        if source is not None and not isinstance(source, Policy):
             raise HyrloError("psdp-trace learns from a roll-in policy, not from states; give --roll-in, or use foobar")
         policy = Uniform(world.spec.actions) if source is None else source
         return {"roll_in": policy_fingerprint(policy)}, policy
     most = getattr(config, "forward", config).offline_samples
-    if source is None:
-        source = world.behaviour_data(seed, episodes=most)
-    if not isinstance(source, ObservationDataset):
-        raise HyrloError("this algorithm learns from states; give an ObservationDataset")
-    data = source.for_horizon(world.spec.horizon, world.spec.observation_size).subsample(most, seed)
-    return {"data": {"source": source.source, "fingerprint": data.fingerprint()}}, data
+    data: ObservationDataset | TransitionDataset
+    if kind == "transitions":
+        offline = world.behaviour_transitions(seed, episodes=most) if source is None else source
+        if not isinstance(offline, TransitionDataset):
+            raise HyrloError("hyq learns from tuples with actions and rewards; give a TransitionDataset, or use foobar")
+        data = offline.for_horizon(world.spec.horizon, world.spec.observation_size, world.spec.actions)
+    else:
+        states = world.behaviour_data(seed, episodes=most) if source is None else source
+        if not isinstance(states, ObservationDataset):
+            raise HyrloError("this algorithm learns from states; give an ObservationDataset")
+        data = states.for_horizon(world.spec.horizon, world.spec.observation_size)
+    data = data.subsample(most, seed)
+    return {"data": {"source": data.source, "fingerprint": data.fingerprint()}}, data
 
 
 def load_run(path: str | Path) -> tuple[World, Policy, dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The registry of algorithms: a name, a function, and presets of its config."""
 
-from hyrlo.algorithms import fail, foobar, psdp
+from hyrlo.algorithms import briee, fail, foobar, hyq, psdp
 from hyrlo.algorithms.base import Algorithm
 
 ALGORITHMS = {
@@ -15,6 +15,20 @@ ALGORITHMS = {
             psdp.psdp_trace,
             psdp.PRESETS,
             learns_from="roll-in",
+        ),
+        Algorithm(
+            "hyq",
+            "hybrid Q-learning: needs actions and rewards in the offline data",
+            hyq.hyq,
+            hyq.PRESETS,
+            learns_from="transitions",
+        ),
+        Algorithm(
+            "briee",
+            "online RL with learned representations: no offline data",
+            briee.briee,
+            briee.PRESETS,
+            learns_from="nothing",
         ),
     )
 }

@@ -33,7 +33,7 @@ class Run(Protocol):
 
 
 class Train(Protocol):
-    """`source` is what the algorithm learns from besides the world: offline states, or a roll-in policy."""
+    """`source` is what the algorithm learns from besides the world: offline states or tuples, a roll-in policy, nothing."""
 
     def __call__(self, model: TraceModel, source: Any, config: Any, key: PRNGKeyArray, run: Run) -> Policy: ...
 
@@ -47,4 +47,4 @@ class Algorithm:
     train: Train
     presets: Mapping[str, Any]
     access: Literal["trace", "reset"] = "trace"
-    learns_from: Literal["states", "roll-in"] = "states"
+    learns_from: Literal["states", "transitions", "roll-in", "nothing"] = "states"

@@ -1,6 +1,9 @@
 """FOOBAR: forward observation-matching, backward reinforcement learning.
 
 π^f ← FAIL (Algorithm 3) on the offline states,        π^b ← PSDP-trace (Algorithm 2) with roll-in π^f
+
+With `explore.share` ε > 0 a share ε of the roll-ins follows a second forward policy that seeks what the data have and π^f
+may have dropped. The roll-in then covers at least (1 − ε) of what π^f covers, whatever the second policy does.
 """
 
 from __future__ import annotations
@@ -8,22 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from hyrlo.access import TraceModel
 from hyrlo.algorithms import fail as forward_pass
 from hyrlo.algorithms import psdp as backward_pass
+from hyrlo.algorithms import seek as exploring_pass
 from hyrlo.algorithms.base import Run
 from hyrlo.data import ObservationDataset
-from hyrlo.policies import Policy
+from hyrlo.policies import Mixture, Policy
 
 
 @dataclass(frozen=True)
 class FoobarConfig:
-    """Both passes."""
+    """Both passes, and an exploring one that is off by default."""
 
     forward: forward_pass.FailConfig = field(default_factory=forward_pass.FailConfig)
     backward: backward_pass.PsdpConfig = field(default_factory=backward_pass.PsdpConfig)
+    explore: exploring_pass.SeekConfig = field(default_factory=exploring_pass.SeekConfig)
 
 
 PRESETS = {
@@ -34,5 +40,8 @@ PRESETS = {
 def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """The paper's main algorithm: match the states forwards, then improve backwards from where that leads."""
     forward_key, backward_key = jax.random.split(key)
-    roll_in = forward_pass.fail(model, source, config.forward, forward_key, run)
+    roll_in: Policy = forward_pass.fail(model, source, config.forward, forward_key, run)
+    if config.explore.share:
+        seeking = exploring_pass.seek(model, source, config.explore, jax.random.fold_in(key, 1), run)
+        roll_in = Mixture(roll_in, seeking, jnp.asarray(config.explore.share))
     return backward_pass.psdp_trace(model, roll_in, config.backward, backward_key, run)

@@ -98,7 +98,7 @@ def match(
     actions = jax.nn.one_hot(online.actions, spec.actions)
     kinds = principal_components(features, config.fit.latents - 1)
     encoder, _ = fit_encoder(fit_key, Samples(online.states, actions, kinds), config.fit)
-    regressed = regressed_mmd(encoder, Samples(online.states, actions, features), mean)
+    regressed = regressed_mmd(encoder, Samples(online.states, actions, features), mean, config.fit)
     table = fresh_network(policy_key, (config.fit.latents, spec.actions))
     on_latents, mmd = play(game_key, table, regressed.latents, regressed, config.game)
     return LatentSoftmax(encoder, on_latents.network), float(mmd)
@@ -131,7 +131,7 @@ def principal_components(features: Float[Array, "n f"], most: int) -> Float[Arra
 
 @eqx.filter_jit
 def regressed_mmd(
-    encoder: Float[Array, "obs latents"], samples: Samples, offline_mean: Float[Array, " f"]
+    encoder: Float[Array, "obs latents"], samples: Samples, offline_mean: Float[Array, " f"], config: FitConfig
 ) -> RegressedMMD:
-    regression = LatentRegression.project(encoder, samples)
+    regression = LatentRegression.project(encoder, samples, config)
     return RegressedMMD(regression.latents(samples.states), regression.head, regression.mean - offline_mean)

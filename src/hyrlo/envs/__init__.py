@@ -9,16 +9,29 @@ from typing import Any
 
 import gymnasium
 import jax
+from jaxtyping import PRNGKeyArray
 
 from hyrlo.access import JaxResetModel, JaxTraceModel, Spec
 from hyrlo.data import ObservationDataset
-from hyrlo.envs.lock import Lock, LockConfig, behaviour_observations
+from hyrlo.envs.lock import (
+    Lock,
+    LockConfig,
+    behaviour_observations,
+    behaviour_trajectories,
+    inadmissible_observations,
+    inadmissible_occupancy,
+)
 from hyrlo.errors import HyrloError
+from hyrlo.transitions import TransitionDataset
 
 ENVIRONMENTS = {
     "lock": "rich-observation combination lock; any horizon, 10 actions, random search needs 10^H episodes",
+    "lock-benign": "the lock with states that no policy can produce, yet harmless; at most 10 steps",
+    "lock-adversarial": "such states, and a lock made so that matching them misleads; at most 10 steps, success 0.1 at best",
 }
-DEFAULT_HORIZON = 100
+DEFAULT_HORIZONS = {"lock": 100, "lock-benign": 10, "lock-adversarial": 10}
+INADMISSIBLE = {"lock-benign", "lock-adversarial"}
+"""Environments whose data are drawn from fixed state probabilities; no policy made them."""
 
 gymnasium.register(
     "hyrlo/CombinationLock-v0",
@@ -49,10 +62,33 @@ class World:
         return JaxResetModel(self.env)
 
     def behaviour_data(self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None) -> ObservationDataset:
-        """States of the paper's ε-greedy behaviour policy (ε = 1/H unless told)."""
-        key = jax.random.fold_in(jax.random.key(seed), 1)
-        observations = behaviour_observations(self.env, key, episodes, epsilon)
-        return ObservationDataset.from_trajectories(observations, f"{self.name} behaviour data, seed {seed}")
+        """States of the paper's ε-greedy behaviour policy (ε = 1/H unless told).
+
+        For the inadmissible locks `episodes` states of each step, drawn from fixed probabilities.
+        """
+        if self.name not in INADMISSIBLE:
+            observations = behaviour_observations(self.env, _data_key(seed), episodes, epsilon)
+            return ObservationDataset.from_trajectories(observations, f"{self.name} behaviour data, seed {seed}")
+        if epsilon is not None:
+            raise HyrloError(f"{self.name}: epsilon is {epsilon}, but no policy made its data; leave epsilon out")
+        states = inadmissible_observations(self.env, _data_key(seed), episodes)
+        return ObservationDataset(tuple(states), f"{self.name} inadmissible data, seed {seed}")
+
+    def behaviour_transitions(
+        self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None
+    ) -> TransitionDataset:
+        """The episodes of `behaviour_data`, with the actions and rewards that canonical hybrid RL needs."""
+        if self.name in INADMISSIBLE:
+            raise HyrloError(
+                f"{self.name}: its data are states drawn step by step, no policy made them, so there are no actions "
+                "and rewards; use behaviour_data, or the lock"
+            )
+        trajectories = behaviour_trajectories(self.env, _data_key(seed), episodes, epsilon)
+        return TransitionDataset.from_trajectories(*trajectories, f"{self.name} behaviour data, seed {seed}")
+
+
+def _data_key(seed: int) -> PRNGKeyArray:
+    return jax.random.fold_in(jax.random.key(seed), 1)
 
 
 def make(name: str, horizon: int | None = None, **options: Any) -> World:
@@ -63,7 +99,11 @@ def make(name: str, horizon: int | None = None, **options: Any) -> World:
         raise HyrloError(
             f"{name}: no option {unknown[0]}{nearest(unknown[0], [f.name for f in dataclasses.fields(LockConfig)])}"
         )
-    return World(name, Lock.create(DEFAULT_HORIZON if horizon is None else horizon, LockConfig(**options)))
+    horizon = DEFAULT_HORIZONS[name] if horizon is None else horizon
+    lock = Lock.create(horizon, LockConfig(**options), adversarial=name == "lock-adversarial")
+    if name in INADMISSIBLE:
+        inadmissible_occupancy(lock)  # refuses a horizon that its data do not have
+    return World(name, lock)
 
 
 def nearest(name: str, known: Any) -> str:

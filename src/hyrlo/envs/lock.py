@@ -3,6 +3,9 @@
 Three latent states a step: two good, one bad. In each good state one action of A leads on to a good state, all others
 to the bad state for ever. The last correct action pays 1; a wrong action in a good state pays `anti_reward` with
 probability one half, so that greed leads astray. Observations hide the latent state in noise behind a Hadamard matrix.
+
+For the appendix "Inadmissible Offline" there are data that no policy can produce (`inadmissible_observations`) and an
+adversarial lock, whose first step is made so that matching such data misses the one state that matters.
 """
 
 from __future__ import annotations
@@ -22,6 +25,12 @@ from hyrlo.policies import Step
 
 LATENTS = 3
 BAD = 2
+OPENING = 0.1
+"""Adversarial lock: probability that a correct first action leads to the only state from which the lock still opens."""
+SLIP = 0.05
+"""Adversarial lock: probability that a wrong first action leads to state 1, which the correct one leads to as well."""
+INADMISSIBLE_HORIZON = 10
+"""Inadmissible data give the bad state of step h the probability 1 − 0.1 h, so they end here."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +53,29 @@ class LockConfig:
 
 
 class Lock(eqx.Module):
-    """The lock as a JAX environment; the latent state is 0 or 1 (good) or 2 (bad)."""
+    """The lock as a JAX environment; the latent state is 0 or 1 (good) or 2 (bad).
+
+    The adversarial lock differs at two steps. At h = 0 a correct action leads to state 0 with probability 0.1, else to
+    state 1; a wrong one to state 1 with probability 0.05, else to state 2. At h = 1 state 1 is as bad as state 2.
+    """
 
     correct: Int[Array, "horizon 2"]
     hadamard: Float[Array, "used obs"]
     horizon: int = eqx.field(static=True)
     config: LockConfig = eqx.field(static=True)
+    adversarial: bool = eqx.field(static=True, default=False)
 
     @classmethod
-    def create(cls, horizon: int, config: LockConfig = LockConfig()) -> Lock:
+    def create(cls, horizon: int, config: LockConfig = LockConfig(), adversarial: bool = False) -> Lock:
         if horizon < 1:
             raise HyrloError(f"lock: horizon is {horizon}; give a whole number of at least 1")
+        if adversarial and horizon < 2:
+            raise HyrloError(f"lock-adversarial: horizon is {horizon}; its first two steps differ, so give at least 2")
         used = LATENTS + horizon + 1
         size = 2 ** int(np.ceil(np.log2(used)))
         combination = np.random.default_rng(config.seed).integers(config.actions, size=(horizon, 2))
         hadamard = jnp.asarray(scipy.linalg.hadamard(size)[:used], jnp.float32)
-        return cls(jnp.asarray(combination), hadamard, horizon, config)
+        return cls(jnp.asarray(combination), hadamard, horizon, config, adversarial)
 
     @property
     def spec(self) -> Spec:
@@ -79,10 +95,20 @@ class Lock(eqx.Module):
     ) -> tuple[Int[Array, " n"], Float[Array, " n"], Bool[Array, " n"]]:
         coin = jax.random.bernoulli(key, shape=latent.shape)
         good = latent != BAD
+        if self.adversarial:
+            good &= (latent == 0) | (h != 1)
         right = good & (actions == self.correct[h, jnp.minimum(latent, 1)])
         opened = right & (h == self.horizon - 1)
         rewards = opened + self.config.anti_reward * (good & ~right & coin)
-        return jnp.where(right, coin.astype(latent.dtype), BAD), rewards, opened
+        following = jnp.where(right, coin.astype(latent.dtype), BAD)
+        if self.adversarial:
+            following = jnp.where(good & (h == 0), self._first_step(key, right), following)
+        return following, rewards, opened
+
+    def _first_step(self, key: PRNGKeyArray, right: Bool[Array, " n"]) -> Int[Array, " n"]:
+        """Where the adversarial lock's first action leads; drawn apart from the coin, which pays the anti-reward."""
+        draw = jax.random.uniform(jax.random.fold_in(key, 1), right.shape)
+        return jnp.where(right, jnp.where(draw < OPENING, 0, 1), jnp.where(draw < SLIP, 1, BAD))
 
     def decode(self, observations: Float[Array, "n obs"]) -> Int[Array, " n"]:
         """The latent state behind an observation: what makes a reset model of the lock possible."""
@@ -97,40 +123,88 @@ def optimal_actions(lock: Lock, latent: Int[Array, " n"], h: Step) -> Int[Array,
     return lock.correct[h, jnp.minimum(latent, 1)]
 
 
+def optimal_success(lock: Lock) -> float:
+    """The largest probability of opening the lock: what a success rate is relative to."""
+    return OPENING if lock.adversarial else 1.0
+
+
 def optimal_value(lock: Lock) -> float:
-    """The largest expected return: open the lock, or fall at once and take the coin's anti-reward where that pays more."""
-    return max(1.0, 0.5 * lock.config.anti_reward)
+    """The largest expected return: open the lock, or fall at once and take the coin's anti-reward where that pays more.
+
+    The adversarial lock adds nothing to this. A correct first action earns something only if it leads to state 0, worth
+    max(1, c) with c half the anti-reward; a wrong one earns c, wherever it leads: max(0.1 max(1, c), c) = max(0.1, c).
+    """
+    return max(optimal_success(lock), 0.5 * lock.config.anti_reward)
 
 
 def behaviour_occupancy(lock: Lock, epsilon: float) -> Float[np.ndarray, "steps 3"]:
-    """Exact latent occupancy of the ε-greedy behaviour policy at steps 0 … H."""
+    """Exact latent occupancy of the ε-greedy behaviour policy at steps 0 … H of the standard lock."""
+    if lock.adversarial:
+        raise HyrloError("behaviour_occupancy: is that of the standard lock; see inadmissible_occupancy")
     keep = 1 - epsilon * (1 - 1 / lock.config.actions)
     good = 0.5 * keep ** np.arange(lock.horizon + 1)
     return np.stack([good, good, 1 - 2 * good], axis=1)
 
 
+def inadmissible_occupancy(lock: Lock) -> Float[np.ndarray, "steps 3"]:
+    """Exact latent distribution of the inadmissible data: the good states' share grows, which no policy can bring about."""
+    if lock.horizon > INADMISSIBLE_HORIZON:
+        raise HyrloError(
+            f"inadmissible data: horizon is {lock.horizon}; the bad state's probability is 1 − 0.1 h, "
+            f"so give {INADMISSIBLE_HORIZON} or less"
+        )
+    good = 0.05 * np.arange(lock.horizon + 1)
+    occupancy = np.stack([good, good, 1 - 2 * good], axis=1)
+    occupancy[0] = 0.5, 0.5, 0.0
+    occupancy[1] = 0.1, 0.05, 0.85
+    return occupancy
+
+
 @eqx.filter_jit
-def _behave(lock: Lock, key: PRNGKeyArray, n: int, epsilon: float) -> tuple[Array, Array]:
+def _behave(lock: Lock, key: PRNGKeyArray, n: int, epsilon: float) -> tuple[Array, Array, Array]:
     start_key, key = jax.random.split(key)
 
-    def step(latent: Array, h: Array) -> tuple[Array, tuple[Array, Array]]:
+    def step(latent: Array, h: Array) -> tuple[Array, tuple[Array, Array, Array]]:
         observe_key, explore_key, action_key, step_key = jax.random.split(jax.random.fold_in(key, h), 4)
         explore = jax.random.bernoulli(explore_key, epsilon, (n,))
         anything = jax.random.randint(action_key, (n,), 0, lock.config.actions)
         actions = jnp.where(explore, anything, optimal_actions(lock, latent, h))
-        return lock.step(step_key, latent, actions, h)[0], (lock.observe(observe_key, latent, h), latent)
+        following, rewards, _ = lock.step(step_key, latent, actions, h)
+        return following, (lock.observe(observe_key, latent, h), actions, rewards)
 
-    _, (observations, latents) = jax.lax.scan(step, lock.initial(start_key, n), jnp.arange(lock.horizon + 1))
-    return observations, latents
+    # One step beyond the last, for its state alone: the action and reward of step H do not exist.
+    _, (observations, actions, rewards) = jax.lax.scan(step, lock.initial(start_key, n), jnp.arange(lock.horizon + 1))
+    return observations, actions[:-1], rewards[:-1]
+
+
+def behaviour_trajectories(
+    lock: Lock, key: PRNGKeyArray, episodes: int, epsilon: float | None = None
+) -> tuple[Float[np.ndarray, "n steps obs"], Int[np.ndarray, "n horizon"], Float[np.ndarray, "n horizon"]]:
+    """H + 1 states, H actions and H rewards of the ε-greedy behaviour policy (ε = 1/H unless told)."""
+    epsilon = 1 / lock.horizon if epsilon is None else epsilon
+    observations, actions, rewards = (np.asarray(x) for x in _behave(lock, key, episodes, epsilon))
+    return observations.transpose(1, 0, 2), actions.T, rewards.T
 
 
 def behaviour_observations(
     lock: Lock, key: PRNGKeyArray, episodes: int, epsilon: float | None = None
 ) -> Float[np.ndarray, "n steps obs"]:
-    """States of the ε-greedy behaviour policy (ε = 1/H unless told), as trajectories of H + 1 states."""
-    epsilon = 1 / lock.horizon if epsilon is None else epsilon
-    observations, _ = _behave(lock, key, episodes, epsilon)
-    return np.asarray(observations).transpose(1, 0, 2)
+    """The states of `behaviour_trajectories`, and nothing else."""
+    return behaviour_trajectories(lock, key, episodes, epsilon)[0]
+
+
+@eqx.filter_jit
+def _draw_states(lock: Lock, key: PRNGKeyArray, n: int, occupancy: Float[Array, "steps 3"]) -> Array:
+    def draw(h: Array) -> Array:
+        latent_key, observe_key = jax.random.split(jax.random.fold_in(key, h))
+        return lock.observe(observe_key, jax.random.choice(latent_key, LATENTS, (n,), p=occupancy[h]), h)
+
+    return jax.lax.map(draw, jnp.arange(lock.horizon + 1))
+
+
+def inadmissible_observations(lock: Lock, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "steps n obs"]:
+    """`n` states of every step from `inadmissible_occupancy`, each drawn on its own: there are no trajectories."""
+    return np.asarray(_draw_states(lock, key, n, jnp.asarray(inadmissible_occupancy(lock))))
 
 
 def latent_occupancy(lock: Lock, observations: Float[Array, "n obs"]) -> Float[np.ndarray, 3]:

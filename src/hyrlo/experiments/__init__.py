@@ -1,0 +1,61 @@
+"""One module per figure or table of the paper: which runs it takes, and what is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from hyrlo.errors import RunError
+from hyrlo.experiments import horizon_scaling, inadmissible, lock
+from hyrlo.experiments.recipes import Scale
+from hyrlo.experiments.runner import Finished, RunSpec, execute, say
+from hyrlo.files import write_atomically
+
+
+class Experiment(Protocol):
+    TITLE: str
+    SEEDS: dict[str, int]
+
+    def runs(self, scale: Scale, seeds: int) -> list[RunSpec]: ...
+
+    def report(self, runs: list[Finished], out: Path, scale: Scale) -> str:
+        """Write pictures and CSV to `out`; the table in Markdown."""
+        ...
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "lock": lock,
+    "inadmissible": inadmissible,
+    "horizon-scaling": horizon_scaling,
+}
+
+
+def reproduce(
+    name: str, scale: Scale = "quick", seeds: int | None = None, out: str | Path = "runs/reproduce", jobs: int = 1,
+    report_only: bool = False,
+) -> tuple[str, Path]:  # fmt: skip
+    """Run what is missing of an experiment and report on it; the table and where everything is.
+
+    Runs lie in `out`/`scale`/runs and are shared by experiments; figures and tables in `out`/`scale`/NAME come from the
+    stored runs alone.
+    """
+    experiment = EXPERIMENTS[name]
+    specs = experiment.runs(scale, experiment.SEEDS[scale] if seeds is None else seeds)
+    base = Path(out) / scale
+    if report_only:
+        finished = [spec for spec in specs if spec.finished(base / "runs")]  # whatever version trained them
+        if not finished:
+            raise RunError(f"{base / 'runs'}: none of the {len(specs)} runs has finished; leave out --report-only")
+        if len(finished) < len(specs):
+            say(f"{len(specs) - len(finished)} of {len(specs)} runs have not finished and are left out")
+        specs = finished
+    else:
+        execute(specs, base / "runs", jobs)
+    directory = base / name
+    directory.mkdir(parents=True, exist_ok=True)
+    table = experiment.report([Finished.read(spec, base / "runs") for spec in specs], directory, scale)
+    write_atomically(directory / f"{name}.md", table)
+    return table, directory
+
+
+__all__ = ["EXPERIMENTS", "reproduce"]

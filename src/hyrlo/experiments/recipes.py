@@ -1,0 +1,48 @@
+"""The configs that the experiments compare, at the sizes of a scale."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from hyrlo.algorithms import ALGORITHMS
+from hyrlo.algorithms.briee import BrieeConfig
+from hyrlo.algorithms.fit import FitConfig
+from hyrlo.algorithms.foobar import FoobarConfig
+from hyrlo.algorithms.hyq import HyqConfig
+from hyrlo.algorithms.online import OnlineConfig
+from hyrlo.algorithms.psdp import PsdpConfig
+
+Scale = Literal["smoke", "quick", "paper"]
+SMOKE_FIT = FitConfig(updates=20, restarts=2, rounds=1)
+
+
+def recipe(algo: str, preset: str, scale: Scale) -> Any:
+    """A preset; at `smoke` scale so small that it only shows that everything runs."""
+    config = ALGORITHMS[algo].presets[preset]
+    return smoke(config) if scale == "smoke" else config
+
+
+def smoke(config: Any) -> Any:
+    match config:
+        case FoobarConfig():
+            forward = replace(
+                config.forward, samples=50, offline_samples=100, features=32, fit=SMOKE_FIT,
+                game=replace(config.forward.game, iterations=20),
+            )  # fmt: skip
+            explore = replace(config.explore, samples=50, features=32, fit=SMOKE_FIT)
+            return FoobarConfig(forward, smoke(config.backward), explore)
+        case PsdpConfig():
+            return replace(config, samples=60, offline_samples=100, fit=replace(SMOKE_FIT, solver=config.fit.solver))
+        case HyqConfig():
+            fit = replace(SMOKE_FIT, solver=config.fit.solver)
+            return replace(config, offline_samples=100, updates=20, batch=64, fit=fit, online=OnlineConfig(10, 2))
+        case BrieeConfig():
+            return replace(config, rounds=2, updates=4, batch=32, hidden=16, online=OnlineConfig(10, 2))
+    raise TypeError(f"no smoke sizes for {type(config).__name__}")
+
+
+def limited(config: HyqConfig | BrieeConfig, iterations: int) -> HyqConfig | BrieeConfig:
+    """At most so many iterations, or fewer."""
+    fewest = min(iterations, config.online.iterations)
+    return replace(config, online=replace(config.online, iterations=fewest))

@@ -1,0 +1,146 @@
+"""Runs of an experiment: each in a directory of its own, skipped when done, resumed when stopped."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hyrlo.envs import make
+from hyrlo.errors import RunError
+from hyrlo.files import read_json, write_atomically
+from hyrlo.progress import Progress
+from hyrlo.runs import first_difference
+from hyrlo.training import train
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One training run. `group` names what is the same for all seeds, and is the directory above theirs."""
+
+    group: str
+    algo: str
+    env: str
+    horizon: int
+    config: Any
+    seed: int
+    curve_episodes: int = 200
+    eval_episodes: int = 1000
+
+    def path(self, base: Path) -> Path:
+        return base / f"{self.group}-h{self.horizon}" / f"seed-{self.seed}"
+
+    def finished(self, base: Path) -> bool:
+        return (self.path(base) / "result.json").exists()
+
+    def done(self, base: Path) -> bool:
+        """Finished before, with the same settings as far as both versions know them."""
+        path = self.path(base)
+        if not self.finished(base):
+            return False
+        wanted = json.loads(json.dumps(dataclasses.asdict(self.config)))
+        difference = first_difference(read_json(path / "config.json")["config"], wanted, common=True)
+        if difference:
+            raise RunError(f"{path}: holds a run of another config ({difference}); give another --out")
+        return True
+
+
+def execute(specs: list[RunSpec], base: Path, jobs: int = 1) -> None:
+    """Do what is not done yet, `jobs` at a time, in processes of their own if there are several."""
+    todo = [spec for spec in specs if not spec.done(base)]
+    say(f"{len(specs)} runs, {len(specs) - len(todo)} done before")
+    if jobs == 1:
+        for number, spec in enumerate(todo, 1):
+            tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} seed {spec.seed}  "))
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(run_one, spec, base, None): spec for spec in todo}
+        for number, future in enumerate(as_completed(futures), 1):
+            tell(number, len(todo), futures[future], future.result())
+
+
+def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
+    return train(
+        spec.algo, make(spec.env, spec.horizon), config=spec.config, seed=spec.seed, out=spec.path(base), resume=True,
+        curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
+        progress=Progress(enabled=label is not None, label=label or ""),
+    ).result  # fmt: skip
+
+
+def tell(number: int, of: int, spec: RunSpec, result: dict[str, Any]) -> None:
+    say(
+        f"{number}/{of}  {spec.group} H={spec.horizon} seed {spec.seed}: success {result['success_rate']:.3f} after "
+        f"{result['episodes']:,} episodes, {result['wall_seconds']:.0f} s"
+    )
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a finished run left behind."""
+
+    spec: RunSpec
+    result: dict[str, Any]
+    metrics: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, spec: RunSpec, base: Path) -> Finished:
+        path = spec.path(base)
+        lines = (path / "metrics.jsonl").read_text().splitlines()
+        return cls(spec, read_json(path / "result.json"), [json.loads(line) for line in lines])
+
+    def solved_after(self, level: float = 0.9) -> int | None:
+        """Training episodes at the first evaluation with at least this success; None if there was none."""
+        return next((line["episodes"] for line in self.metrics if line["success_rate"] >= level), None)
+
+    def forward_success(self) -> float:
+        """Of the whole forward policy, at the end of its pass."""
+        return [line["success_rate"] for line in self.metrics if line["phase"] == "forward"][-1]
+
+
+def by_group(runs: list[Finished]) -> dict[str, list[Finished]]:
+    groups: dict[str, list[Finished]] = {}
+    for run in runs:
+        groups.setdefault(run.spec.group, []).append(run)
+    return groups
+
+
+def spread(values: Sequence[float]) -> str:
+    """Median (25 %, 75 %)."""
+    low, median, high = (f"{x:,.0f}" if x >= 1000 else f"{x:.3g}" for x in np.quantile(values, [0.25, 0.5, 0.75]))
+    return f"{median} ({low}, {high})"
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def row_of(run: Finished) -> dict[str, Any]:
+    """A line of an experiment's CSV."""
+    return {
+        "group": run.spec.group,
+        **{k: run.result[k] for k in ("algo", "env", "horizon", "seed", "episodes", "steps")},
+        "solved_after": "" if run.solved_after() is None else run.solved_after(),
+        **{k: run.result[k] for k in ("success_rate", "return_mean", "eval_episodes", "wall_seconds")},
+    }

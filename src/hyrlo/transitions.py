@@ -1,0 +1,249 @@
+"""Canonical offline data: tuples of state, action, reward and next state, per step.
+
+Hybrid RL as it was before state-only logs (HyQ, RLPD) learns from these; `observations()` is what a state-only
+algorithm may see of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from hyrlo.data import ObservationDataset, _check_timesteps, _numeric, _read_npz, _rows_by_step
+from hyrlo.errors import DataError
+from hyrlo.files import atomic_file
+
+TRAJECTORY_ARRAYS = ("observations", "actions", "rewards")
+UNPAIRED_ARRAYS = (*TRAJECTORY_ARRAYS, "next_observations", "timesteps")
+
+
+class Transitions(NamedTuple):
+    """The tuples of one step."""
+
+    states: Float[np.ndarray, "n obs"]
+    actions: Int[np.ndarray, " n"]
+    rewards: Float[np.ndarray, " n"]
+    next_states: Float[np.ndarray, "n obs"]
+
+
+@dataclass(frozen=True)
+class TransitionDataset:
+    """Offline tuples of steps 0 … H−1, validated on construction: none is missing, all fit, all values are usable.
+
+    `steps[h]` has N_h tuples; the N_h may differ, and tuples of different steps need not belong together. Arrays of any
+    numeric type are taken and kept as float32, actions as int32.
+    """
+
+    steps: tuple[Transitions, ...]
+    source: str = "data"
+    check_finite: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise DataError(f"{self.source}: holds no transitions; needs those of at least timestep 0")
+        size = self.steps[0].states.shape[1:]
+        for h, step in enumerate(self.steps):
+            self._check_shapes(step, h, size)
+        if len(size) != 1 or size == (0,):
+            raise DataError(f"{self.source}: states have shape {size}; give at least one dimension")
+        object.__setattr__(self, "steps", tuple(self._converted(step, h) for h, step in enumerate(self.steps)))
+        if self.check_finite and (where := self.first_non_finite()):
+            raise DataError(f"{self.source}: {where}; remove or repair non-finite values")
+
+    def _check_shapes(self, step: Transitions, h: int, size: tuple[int, ...]) -> None:
+        n = len(step.states)
+        if n == 0:
+            raise DataError(
+                f"{self.source}: timestep {h} has no transitions; horizon is {self.horizon}, so every timestep "
+                f"0 … {self.horizon - 1} needs some; add some for it or shorten the horizon"
+            )
+        for name, array, shape in zip(step._fields, step, ((n, *size), (n,), (n,), (n, *size)), strict=True):
+            if array.shape != shape:
+                raise DataError(
+                    f"{self.source}: timestep {h} has {name} of shape {array.shape}, not {shape}; "
+                    "states, actions, rewards and next states of a step belong together one by one"
+                )
+
+    def _converted(self, step: Transitions, h: int) -> Transitions:
+        states, _, rewards, next_states = (
+            _numeric(array, name, self.source) for name, array in zip(step._fields, step, strict=True)
+        )
+        exact = step.actions.astype(np.float64)
+        usable = (exact >= 0) & (exact == np.floor(exact)) & (exact <= np.iinfo(np.int32).max)
+        if not usable.all():
+            first = int(np.argmin(usable))
+            raise DataError(
+                f"{self.source}: timestep {h}, tuple {first}: action is {step.actions[first]}; "
+                "actions are whole numbers from 0"
+            )
+        return Transitions(states, step.actions.astype(np.int32, copy=False), rewards, next_states)
+
+    def first_non_finite(self) -> str | None:
+        """Where the first value is that is not a finite number, in words."""
+        for h, step in enumerate(self.steps):
+            for name, array in (("state", step.states), ("next state", step.next_states), ("reward", step.rewards)):
+                if not np.isfinite(array).all():
+                    place = tuple(np.argwhere(~np.isfinite(array))[0])
+                    dimension = f" dimension {place[1]}" if len(place) == 2 else ""
+                    return f"timestep {h}, tuple {place[0]}: {name}{dimension} is {array[place]}"
+        return None
+
+    @classmethod
+    def from_trajectories(
+        cls,
+        observations: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        source: str = "data",
+        check_finite: bool = True,
+    ) -> TransitionDataset:
+        """From arrays `(N, H+1, *obs)`, `(N, H)` and `(N, H)`."""
+        states = ObservationDataset.from_trajectories(observations, source, check_finite=False).steps
+        expected = (len(states[0]), len(states) - 1)
+        for name, array in (("actions", actions), ("rewards", rewards)):
+            if array.shape != expected:
+                raise DataError(
+                    f"{source}: {name} has shape {array.shape}, but observations {observations.shape} need {expected}"
+                )
+        steps = (Transitions(states[h], actions[:, h], rewards[:, h], states[h + 1]) for h in range(expected[1]))
+        return cls(tuple(steps), source, check_finite)
+
+    @classmethod
+    def from_unpaired(
+        cls,
+        observations: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        next_observations: np.ndarray,
+        timesteps: np.ndarray,
+        source: str = "data",
+        check_finite: bool = True,
+    ) -> TransitionDataset:
+        """From tuples `(M, *obs)`, `(M,)`, `(M,)`, `(M, *obs)` in any order and the integer timestep of each."""
+        _check_timesteps(timesteps, source)
+        shape = observations.shape
+        fits = len(shape) >= 2 and next_observations.shape == shape
+        if not fits or any(array.shape != shape[:1] for array in (actions, rewards, timesteps)):
+            raise DataError(
+                f"{source}: observations {shape}, actions {actions.shape}, rewards {rewards.shape}, next_observations "
+                f"{next_observations.shape} and timesteps {timesteps.shape} do not fit; give (M, *obs) and (M,)"
+            )
+        flat = (len(observations), int(np.prod(shape[1:])))
+        arrays = (observations.reshape(flat), actions, rewards, next_observations.reshape(flat))
+        rows_by_step = _rows_by_step(timesteps, source, "transitions", beyond=1)
+        return cls(tuple(Transitions(*(a[rows] for a in arrays)) for rows in rows_by_step), source, check_finite)
+
+    @classmethod
+    def load(cls, path: str | Path, check_finite: bool = True) -> TransitionDataset:
+        """From an npz file in either layout."""
+        arrays = _read_npz(Path(path), UNPAIRED_ARRAYS)
+        unpaired = "timesteps" in arrays or "next_observations" in arrays
+        names = UNPAIRED_ARRAYS if unpaired else TRAJECTORY_ARRAYS
+        for name in names:
+            if name not in arrays:
+                kind = "unpaired transitions" if unpaired else "transitions"
+                raise DataError(f"{path}: has no array named {name}; {kind} need {', '.join(names)}")
+        build: Callable[..., TransitionDataset] = cls.from_unpaired if unpaired else cls.from_trajectories
+        return build(**arrays, source=str(path), check_finite=check_finite)
+
+    def save(self, path: str | Path) -> None:
+        """To an npz file: as trajectories if each step starts where the step before it ended, else unpaired."""
+        if self._aligned():
+            arrays = {
+                "observations": np.stack(self.observations().steps, axis=1),
+                "actions": np.stack([step.actions for step in self.steps], axis=1),
+                "rewards": np.stack([step.rewards for step in self.steps], axis=1),
+            }
+        else:
+            columns = [np.concatenate(column) for column in zip(*self.steps, strict=True)]
+            timesteps = np.repeat(np.arange(self.horizon), [len(step.states) for step in self.steps])
+            arrays = dict(zip(UNPAIRED_ARRAYS, [*columns, timesteps], strict=True))
+        with atomic_file(Path(path)) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    def _aligned(self) -> bool:
+        """Whether the steps make trajectories. Compared as bits, so that saving does not turn a −0 into a 0."""
+        return all(
+            np.array_equal(one.next_states.view(np.int32), following.states.view(np.int32))
+            for one, following in pairwise(self.steps)
+        )
+
+    @property
+    def horizon(self) -> int:
+        return len(self.steps)
+
+    @property
+    def observation_size(self) -> int:
+        return self.steps[0].states.shape[1]
+
+    def at(self, h: int) -> Transitions:
+        """The tuples of step `h`."""
+        return self.steps[h]
+
+    def observations(self) -> ObservationDataset:
+        """The states alone, without actions and rewards; `D_H` are the next states of the last step."""
+        states = (*(step.states for step in self.steps), self.steps[-1].next_states)
+        return ObservationDataset(states, self.source, self.check_finite)
+
+    def for_horizon(self, horizon: int, observation_size: int, actions: int) -> TransitionDataset:
+        """The first `horizon` steps, checked against the environment's sizes."""
+        if horizon > self.horizon:
+            raise DataError(
+                f"{self.source}: has transitions of timesteps 0 … {self.horizon - 1} but the horizon is {horizon}; "
+                f"give --horizon {self.horizon} or less, or longer data"
+            )
+        if observation_size != self.observation_size:
+            raise DataError(
+                f"{self.source}: states have {self.observation_size} dimensions but the environment's have "
+                f"{observation_size}; use data of this environment and horizon"
+            )
+        for h, step in enumerate(self.steps[:horizon]):
+            if (step.actions >= actions).any():
+                first = int(np.argmax(step.actions >= actions))
+                raise DataError(
+                    f"{self.source}: timestep {h}, tuple {first}: action is {step.actions[first]} but the environment "
+                    f"has actions 0 … {actions - 1}; use data of this environment"
+                )
+        return TransitionDataset(self.steps[:horizon], self.source, self.check_finite)
+
+    def subsample(self, most: int, seed: int) -> TransitionDataset:
+        """At most `most` tuples of each step, drawn without replacement."""
+        rng = np.random.default_rng(seed)
+
+        def pick(step: Transitions) -> Transitions:
+            n = len(step.states)
+            rows = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+            return Transitions(*(array[rows] for array in step))
+
+        return TransitionDataset(tuple(pick(step) for step in self.steps), self.source, self.check_finite)
+
+    def fingerprint(self) -> str:
+        """A hash of the tuples, to tell on resuming whether the data are still the same."""
+        digest = hashlib.blake2b(digest_size=16)
+        for step in self.steps:
+            for array in step:
+                digest.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def load_states(path: str | Path, check_finite: bool = True) -> ObservationDataset:
+    """The states of a file of states or of transitions, in any layout.
+
+    Unpaired transitions keep `D_H` among the next states, where `ObservationDataset.load` does not look.
+    """
+    if len(_read_npz(Path(path), UNPAIRED_ARRAYS)) == len(UNPAIRED_ARRAYS):
+        return TransitionDataset.load(path, check_finite).observations()
+    return ObservationDataset.load(path, check_finite=check_finite)
+
+
+def has_actions_and_rewards(path: str | Path) -> bool:
+    """Whether an npz file holds more than states."""
+    with np.load(path, allow_pickle=False) as archive:
+        return {"actions", "rewards"} <= set(archive.files)

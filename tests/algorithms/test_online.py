@@ -1,0 +1,128 @@
+"""HyQ and BRIEE: the buffer, the tuples they learn from, planning, and learning against exact solutions."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hyrlo
+from hyrlo.access import JaxTraceModel
+from hyrlo.algorithms import briee, hyq
+from hyrlo.algorithms.fit import FitConfig
+from hyrlo.algorithms.online import Buffer, OnlineConfig, Tuples
+from hyrlo.networks import OptimisticQ
+from hyrlo.policies import Uniform
+from hyrlo.runs import Run
+from hyrlo.transitions import TransitionDataset, Transitions
+from tests.tabular import TabularMDP
+
+HORIZON, STATES, ACTIONS = 3, 4, 3
+
+
+def numbered(first, count, horizon=2, size=3):
+    """Tuples whose rewards are first, first + 1, …"""
+    rewards = jnp.broadcast_to(jnp.arange(first, first + count, dtype=jnp.float32), (horizon, count))
+    states = jnp.zeros((horizon, count, size))
+    return Tuples(states, jnp.zeros((horizon, count), jnp.int32), rewards, states)
+
+
+def test_a_full_buffer_forgets_the_oldest_tuples_and_keeps_the_offline_ones():
+    step = Transitions(np.ones((2, 3)), np.zeros(2, int), np.array([-1.0, -2.0]), np.ones((2, 3)))
+    buffer = Buffer.create(2, 3, 4, TransitionDataset((step, step)))
+    for first in (0, 2, 4):
+        buffer = buffer.add(numbered(first, 2))
+    assert buffer.begin == 2
+    assert int(buffer.filled) == 4
+    np.testing.assert_array_equal(buffer.tuples.rewards[1], [-1, -2, 4, 5, 2, 3])
+
+
+def test_rows_are_drawn_in_the_wanted_shares():
+    rows = hyq.Rows(jnp.asarray(30), jnp.asarray(10), jnp.asarray(100))
+    drawn = np.asarray(rows.draw(jax.random.key(0), 0.25, (40_000,)))
+    online = drawn >= 100
+    assert abs(online.mean() - 0.25) < 0.01
+    assert set(drawn[online]) == set(range(100, 110))
+    assert set(drawn[~online]) == set(range(30))
+
+
+@pytest.mark.parametrize(("added", "newest"), [(50, range(30, 50)), (110, [*range(90, 100), *range(10)])])
+def test_half_of_briee_s_rows_are_recent(added, newest):
+    drawn = np.asarray(briee.draw(jax.random.key(1), jnp.asarray(added), 100, 20, (40_000,)))
+    share = np.isin(drawn, list(newest)).mean()
+    assert abs(share - (0.5 + 0.5 * 20 / min(added, 100))) < 0.01
+    assert drawn.max() < min(added, 100)
+
+
+def test_tuples_of_a_step_come_from_the_episodes_that_turned_uniform_there_and_one_step_before():
+    own = jnp.arange(6.0).reshape(1, 6)  # three steps, two episodes each
+    after = own + 100
+    record = jnp.concatenate([own, after])
+    arranged = briee.two_by_step(Tuples(record, record, record, record), 2).rewards
+    np.testing.assert_array_equal(arranged, [[0, 1, 0, 1], [2, 3, 100, 101], [4, 5, 102, 103]])
+
+
+def test_optimistic_q_is_ridge_regression_with_a_bonus():
+    key = jax.random.key(0)
+    states, actions = jax.random.normal(key, (50, 4)), jax.random.randint(key, (50,), 0, 3)
+    targets, known = jnp.sin(states[:, 0]), jnp.arange(50) < 40
+    q = OptimisticQ.create(key, 4, 3, 2, bonus=0.7, most=100.0)
+    fitted = q.fitted(states, actions, targets, known)
+    features = np.zeros((50, 3, 2))
+    features[np.arange(50), np.asarray(actions)] = np.asarray(q.latents(states))
+    phi = features.reshape(50, 6)
+    gram = np.eye(6) + phi[:40].T @ phi[:40]
+    weights = np.linalg.solve(gram, phi[:40].T @ np.asarray(targets)[:40])
+    taken = phi @ weights + 0.7 * np.sqrt(np.einsum("ni,ij,nj->n", phi, np.linalg.inv(gram), phi))
+    np.testing.assert_allclose(np.asarray(fitted(states))[np.arange(50), np.asarray(actions)], taken, atol=1e-4)
+    assert float(eqx.tree_at(lambda q: q.most, fitted, jnp.asarray(0.5))(states).max()) == 0.5
+
+
+def uniform_data(mdp, n=4000):
+    """Canonical tuples of the uniform policy."""
+    steps = tuple(range(HORIZON))
+    batch = JaxTraceModel(mdp).rollout(jax.random.key(9), Uniform(ACTIONS), n, record=steps, next_states=True)
+    arrays = (batch.states, batch.actions, batch.rewards, batch.next_states)
+    return TransitionDataset(tuple(Transitions(*(np.asarray(x[h]) for x in arrays)) for h in range(HORIZON)))
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("solver", ["projection", "sgd"])
+def test_hyq_finds_the_exact_q_function(solver):
+    mdp = TabularMDP.random(3, HORIZON, STATES, ACTIONS)
+    fit = FitConfig(solver=solver, latents=STATES, restarts=4, updates=150, decay=0.0, ridge=0.1, prior="zero")
+    config = hyq.HyqConfig(
+        updates=1500, batch=2000 if solver == "projection" else 256, learning_rate=0.01, fit=fit,
+        online=OnlineConfig(samples=100, iterations=3, trial_episodes=1),
+    )  # fmt: skip
+    policy = hyq.hyq(JaxTraceModel(mdp), uniform_data(mdp), config, jax.random.key(0), Run())
+    learned = np.asarray([policy[h].q(jnp.eye(STATES)) for h in range(HORIZON)])
+    exact = mdp.optimal_q()
+    chosen = np.take_along_axis(exact, learned.argmax(axis=2)[..., None], axis=2)[..., 0]
+    assert np.abs(learned - exact).max() < 0.12
+    assert (exact.max(axis=2) - chosen).max() < 0.03
+
+
+@pytest.mark.learning
+def test_hyq_opens_the_lock():
+    trained = hyrlo.train("hyq", hyrlo.make("lock", horizon=6), seed=0)
+    assert trained.result["success_rate"] >= 0.97
+    assert trained.result["episodes"] < 6 * 50 * 20
+
+
+@pytest.mark.learning
+def test_briee_opens_a_short_lock_without_data():
+    config = hyrlo.preset_config("briee")
+    config = dataclasses.replace(config, online=dataclasses.replace(config.online, iterations=25))
+    trained = hyrlo.train("briee", hyrlo.make("lock", horizon=3), config=config, seed=0)
+    assert trained.result["success_rate"] >= 0.95  # uniform actions: 0.001
+
+
+def test_hyq_wants_actions_and_rewards_and_briee_wants_nothing():
+    world = hyrlo.make("lock", horizon=3)
+    with pytest.raises(hyrlo.HyrloError, match="actions and rewards"):
+        hyrlo.train("hyq", world, world.behaviour_data(episodes=20))
+    with pytest.raises(hyrlo.HyrloError, match="world alone"):
+        hyrlo.train("briee", world, world.behaviour_data(episodes=20))

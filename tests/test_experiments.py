@@ -1,0 +1,57 @@
+"""`hyrlo reproduce`: runs at smoke scale, skips what is done, reports from stored runs alone."""
+
+import csv
+import json
+
+import pytest
+
+from hyrlo.cli import main
+from hyrlo.experiments import EXPERIMENTS
+from hyrlo.experiments.runner import Finished, spread
+
+
+@pytest.mark.parametrize("name", ["lock", "inadmissible", "horizon-scaling"])
+def test_smoke(name, tmp_path, capsys):
+    command = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
+    assert main(command) == 0
+    runs = EXPERIMENTS[name].runs("smoke", 1)
+    with open(tmp_path / "smoke" / name / f"{name}.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(runs)
+    results = {spec.path(tmp_path / "smoke" / "runs") / "result.json" for spec in runs}
+    written = {path: path.stat().st_mtime_ns for path in results}
+    before = {p.name: p.read_bytes() for p in (tmp_path / "smoke" / name).iterdir()}
+    capsys.readouterr()
+
+    assert main(command) == 0  # nothing left to do
+    assert f"{len(runs)} runs, {len(runs)} done before" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in results} == written
+
+    for path in (tmp_path / "smoke" / name).iterdir():
+        path.unlink()
+    assert main([*command, "--report-only"]) == 0
+    after = {p.name: p.read_bytes() for p in (tmp_path / "smoke" / name).iterdir()}
+    assert after == before
+
+    settings = json.loads((runs[0].path(tmp_path / "smoke" / "runs") / "config.json").read_text())
+    settings["config"]["forward"]["samples"] += 1
+    (runs[0].path(tmp_path / "smoke" / "runs") / "config.json").write_text(json.dumps(settings))
+    assert main(command) == 2  # a stored run of other settings is not taken for this one
+    assert "another config" in capsys.readouterr().err
+
+
+def test_unknown_experiment_and_missing_runs_are_one_line(tmp_path, capsys):
+    assert main(["reproduce", "lok"]) == 2
+    assert "did you mean lock?" in capsys.readouterr().err
+    assert main(["reproduce", "lock", "--scale", "smoke", "--out", str(tmp_path), "--report-only"]) == 2
+    assert "none of the" in capsys.readouterr().err
+    assert main(["reproduce", "lock", "--seeds", "0"]) == 2
+
+
+def test_episodes_to_solve_is_the_first_evaluation_that_is_good_enough():
+    metrics = [{"episodes": e, "success_rate": s} for e, s in [(10, 0.1), (20, 0.95), (30, 0.5)]]
+    run = Finished(EXPERIMENTS["lock"].runs("smoke", 1)[0], {}, metrics)
+    assert run.solved_after() == 20
+    assert run.solved_after(0.99) is None
+    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == "3 (2, 4)"
+    assert spread([5000, 70_000]) == "37,500 (21,250, 53,750)"
