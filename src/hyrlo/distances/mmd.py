@@ -26,8 +26,10 @@ def median_bandwidth(x: Float[Array, "n d"], y: Float[Array, "m d"], most: int =
     thin = [s[jnp.linspace(0, len(s) - 1, min(most, len(s))).astype(int)] for s in (x, y)]
     pool = jnp.concatenate(thin)
     above = jnp.triu_indices(len(pool), k=1)
-    median = jnp.sqrt(jnp.median(squared_distances(pool, pool)[above]))
-    return jnp.where(median > 0, median, 1.0)  # more than half of the pairs are equal: any width will do
+    squares = squared_distances(pool, pool)[above]
+    median = jnp.median(squares)
+    # If more than half of the pairs are equal, up to rounding, any width will do.
+    return jnp.where(median > 1e-5 * squares.max(), jnp.sqrt(median), 1.0)
 
 
 def kernel_mean(
