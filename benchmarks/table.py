@@ -6,8 +6,6 @@ episodes (on the lock that is its success rate: the last state is good when the 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 
@@ -16,7 +14,8 @@ import tyro
 
 from hyrlo.access import evaluate
 from hyrlo.envs import make
-from hyrlo.files import read_json, write_atomically
+from hyrlo.experiments.runner import write_csv
+from hyrlo.files import read_json
 from hyrlo.runs import seed_directories
 from hyrlo.serialize import load_tree
 
@@ -42,11 +41,7 @@ def row(name: str, path: Path) -> dict[str, object]:
 
 def main(runs: tyro.conf.Positional[tuple[Path, ...]], out: Path) -> None:
     rows = [row(path.name, seed) for path in runs for seed in seed_directories(path)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(out, text.getvalue())
+    write_csv(out, rows)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,8 @@ Errors are one line, `error: what, where, what to do`, with exit code 2.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
-import itertools
 import json
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +25,7 @@ from hyrlo.envs.lock import LockConfig
 from hyrlo.errors import HyrloError
 from hyrlo.experiments import EXPERIMENTS, reproduce
 from hyrlo.files import read_json, write_json
+from hyrlo.parsing import first_option, parse
 from hyrlo.progress import Progress
 from hyrlo.runs import seed_directories, summarise
 from hyrlo.serialize import load_policy
@@ -163,7 +160,7 @@ def command_train(argv: Sequence[str]) -> None:
             return
         raise HyrloError("train: give an algorithm and an environment, e.g. `hyrlo train foobar lock`")
     algo, rest = argv[0], argv[1:]
-    config = preset_config(algo, _option(rest, "--preset") or DEFAULT_PRESET)
+    config = preset_config(algo, first_option(rest, "--preset") or DEFAULT_PRESET)
     kind: Any = TrainArgs[type(config)]  # type: ignore[misc]
     args = parse(kind, rest, f"hyrlo train {algo}", default_config=config)
     if args.seeds is not None and args.seeds < 1:
@@ -334,43 +331,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "reproduce": command_reproduce,
     "list": command_list,
 }
-
-
-def parse(kind: type[Args], argv: Sequence[str], prog: str, default_config: Any = None) -> Args:
-    """tyro's parser, with its errors folded into one line."""
-    captured = io.StringIO()
-    default = tyro.MISSING_NONPROP if default_config is None else kind(env=tyro.MISSING, config=default_config)  # type: ignore[call-arg]
-    try:
-        with contextlib.redirect_stderr(captured):
-            return tyro.cli(kind, args=list(argv), prog=prog, default=default)
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise HyrloError(f"{prog}: {_one_line(captured.getvalue())}; see `{prog} --help`") from None
-
-
-def _one_line(box: str) -> str:
-    """What tyro says in a box of several sections: its first section, and the option it thinks was meant."""
-    lines = [line.strip("│| \n") for line in box.splitlines() if not line.startswith(("╭", "╰", "+"))]
-    sections = " ".join("\0" if line and set(line) <= set("─-") else line for line in lines).split("\0")
-    said = [section.strip() for section in sections if section.strip()]
-    wrong = (
-        said[1] if len(said) > 1 and len(said[0].split()) <= 2 else said[0]
-    )  # without box corners a title comes first
-    if value := re.search(r"Error parsing (--\S+): .*?\['(.*?)'\]", box.replace("\n", " ")):
-        wrong = f"{value[1]} cannot be {value[2]!r}"
-    meant = re.search(r"Perhaps you meant: (--\S+)", " ".join(lines))
-    return wrong + (f"; did you mean {meant[1]}?" if meant else "")
-
-
-def _option(argv: Sequence[str], name: str) -> str | None:
-    """The value of one option before the rest is parsed: presets decide the defaults of the others."""
-    for here, following in itertools.pairwise([*argv, ""]):
-        if here == name:
-            return following
-        if here.startswith(name + "="):
-            return here.split("=", 1)[1]
-    return None
 
 
 def _world(name: str, horizon: int | None, options: LockConfig) -> World:

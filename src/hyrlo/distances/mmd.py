@@ -56,7 +56,8 @@ def mmd2(
     """Squared MMD between two samples; weights (which need not sum to one) default to the plain mean."""
     wx = jnp.full(len(x), 1 / len(x)) if x_weights is None else x_weights
     wy = jnp.full(len(y), 1 / len(y)) if y_weights is None else y_weights
-    centre = x.mean(axis=0)  # distances do not change, but far from the origin float32 would lose them
+    # Distances do not change, but far from the origin float32 would lose them. The same centre for (x, y) and (y, x).
+    centre = (x.mean(axis=0) + y.mean(axis=0)) / 2
     x, y = x - centre, y - centre
     width = median_bandwidth(x, y) if bandwidth is None else jnp.asarray(bandwidth)
     within_x = wx @ kernel_mean(x, x, wx, width)
