@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.errors import AccessError
-from hyrlo.policies import Policy, Step
+from hyrlo.policies import Policy, Step, Uniform, UniformBox
 
 Record = int | tuple[int, ...] | Int[np.ndarray, "k n"]
 """Which steps of an episode to keep: one, several, or for each of n episodes its own k."""
@@ -29,6 +29,15 @@ class Spec:
     horizon: int
     observation_size: int
     actions: int
+    """Number of discrete actions; 0 where an action is a vector."""
+    action_size: int = 0
+    """Dimensions of an action that is a vector, each from −1 to 1; 0 where actions are discrete."""
+    ends: bool = False
+    """Whether the last dimension of a state is 1 once the episode has ended (and 0 before)."""
+
+    def uniform(self) -> Policy:
+        """Every action with the same probability."""
+        return UniformBox(self.action_size) if self.action_size else Uniform(self.actions)
 
 
 @dataclass
@@ -50,9 +59,10 @@ class Rollout(NamedTuple):
     """
 
     returns: Float[Array, " n"]
-    success: Bool[Array, " n"]
+    success: Bool[Array, " n"] | None
+    """None where the environment does not say what a success is."""
     states: Float[Array, "*k n obs"] | None = None
-    actions: Int[Array, "*k n"] | None = None
+    actions: Int[Array, "*k n"] | Float[Array, "*k n act"] | None = None
     return_to_go: Float[Array, "*k n"] | None = None
     next_states: Float[Array, "*k n obs"] | None = None
     rewards: Float[Array, "*k n"] | None = None
@@ -318,4 +328,5 @@ class Evaluation(NamedTuple):
 def evaluate(model: TraceModel, policy: Policy, key: PRNGKeyArray, episodes: int) -> Evaluation:
     """Play `episodes` with a ledger of their own."""
     batch = model.evaluation().rollout(key, policy, episodes)
-    return Evaluation(float(batch.returns.mean()), float(batch.success.mean()), episodes)
+    success = None if batch.success is None else float(batch.success.mean())
+    return Evaluation(float(batch.returns.mean()), success, episodes)

@@ -31,6 +31,17 @@ class MLP(eqx.Module):
         return x @ self.weights[-1] + self.biases[-1]
 
 
+class Whitened(eqx.Module):
+    """A network of `(x − shift) / scale`, clipped: far from what `shift` and `scale` were taken from, inputs stay sane."""
+
+    network: MLP
+    shift: Float[Array, " fan_in"]
+    scale: Float[Array, " fan_in"]
+
+    def __call__(self, x: Float[Array, "n fan_in"]) -> Float[Array, "n fan_out"]:
+        return self.network(jnp.clip((x - self.shift) / self.scale, -8.0, 8.0))
+
+
 class LatentQ(eqx.Module):
     """HyQ's form: `Q(s, a) = head(softmax(E s) ⊗ onehot(a))`, a small latent state times the action."""
 

@@ -11,18 +11,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.networks import MLP
+from hyrlo.networks import MLP, Whitened
 
 Step = int | Int[Array, ""]
+Actions = Int[Array, " n"] | Float[Array, "n act"]
+"""Discrete actions, or vectors whose entries are from −1 to 1."""
 
 
 class Policy(eqx.Module):
     """What a roll-out needs: actions for a batch of observations at step `h`."""
 
     @abstractmethod
-    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         raise NotImplementedError
 
 
@@ -31,19 +33,42 @@ class Uniform(Policy):
 
     actions: int = eqx.field(static=True)
 
-    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.randint(key, observations.shape[:1], 0, self.actions)
+
+
+class UniformBox(Policy):
+    """Every action vector with the same density."""
+
+    size: int = eqx.field(static=True)
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jax.random.uniform(key, (len(observations), self.size), minval=-1.0, maxval=1.0)
+
+
+class Gaussian(Policy):
+    """A diagonal Gaussian around a network's output, squashed to (−1, 1); the noise is the same in every state."""
+
+    network: MLP | Whitened
+    log_std: Float[Array, " act"]
+
+    def mean(self, observations: Float[Array, "n obs"]) -> Float[Array, "n act"]:
+        return jnp.tanh(self.network(observations))
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        mean = self.mean(observations)
+        return jnp.clip(mean + jnp.exp(self.log_std) * jax.random.normal(key, mean.shape), -1.0, 1.0)
 
 
 class Softmax(Policy):
     """A categorical policy whose logits are a network's output."""
 
-    network: MLP
+    network: MLP | Whitened
 
     def logits(self, observations: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
         return self.network(observations)
 
-    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.categorical(key, self.logits(observations))
 
 
@@ -51,12 +76,12 @@ class LatentSoftmax(Policy):
     """A categorical policy of a small soft latent state: logits are linear in `softmax(E s)`."""
 
     encoder: Float[Array, "obs latents"]
-    table: MLP
+    table: MLP | Whitened
 
     def logits(self, observations: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
         return self.table(jax.nn.softmax(observations @ self.encoder))
 
-    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.categorical(key, self.logits(observations))
 
 
@@ -65,7 +90,7 @@ class Greedy(Policy):
 
     q: eqx.Module
 
-    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jnp.argmax(self.q(observations), axis=1)  # type: ignore[operator]
 
 
@@ -84,13 +109,17 @@ class Stack(Policy):
     def with_step(self, h: Step, policy: Policy) -> Stack:
         return _set_step(self, jnp.asarray(h), policy)
 
-    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return self[h].act(key, observations, h)
 
 
 @eqx.filter_jit
 def _set_step(stack: Stack, h: Int[Array, ""], policy: Policy) -> Stack:
     return Stack(jax.tree.map(lambda all_steps, one: all_steps.at[h].set(one), stack.steps, policy))
+
+
+def _where(rows: Bool[Array, " n"], first: Actions, second: Actions) -> Actions:
+    return jnp.where(rows.reshape(-1, *[1] * (first.ndim - 1)), first, second)
 
 
 class Switch(Policy):
@@ -100,10 +129,10 @@ class Switch(Policy):
     then: Policy
     at: Int[Array, "*n"]
 
-    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         if self.at.ndim:
             first, then = self.first.act(key, observations, h), self.then.act(key, observations, h)
-            return jnp.where(h < self.at, first, then)
+            return _where(h < self.at, first, then)
         return jax.lax.cond(
             h < self.at,
             lambda: self.first.act(key, observations, h),
@@ -122,10 +151,10 @@ class Mixture(Policy):
     second: Policy
     share: Float[Array, ""]
 
-    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Int[Array, " n"]:
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         first, second = self.first.act(key, observations, h), self.second.act(key, observations, h)
         spread = (jnp.arange(len(observations)) * 40503) % 65536  # multiples of the golden ratio, modulo one
-        return jnp.where(spread < self.share * 65536, second, first)
+        return _where(spread < self.share * 65536, second, first)
 
 
 def switch(first: Policy, *, at: Step | Int[Array, " n"] | Int[np.ndarray, " n"], to: Policy) -> Switch:

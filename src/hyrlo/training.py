@@ -18,7 +18,7 @@ from hyrlo.data import ObservationDataset
 from hyrlo.envs import World, check_name, make
 from hyrlo.errors import HyrloError
 from hyrlo.files import read_json, write_json
-from hyrlo.policies import Policy, Uniform
+from hyrlo.policies import Policy
 from hyrlo.progress import Progress
 from hyrlo.runs import Run, RunDirectory
 from hyrlo.serialize import load_policy, policy_fingerprint, save_policy
@@ -117,7 +117,7 @@ def _source(
     if kind == "roll-in":
         if source is not None and not isinstance(source, Policy):
             raise HyrloError("psdp-trace learns from a roll-in policy, not from states; give --roll-in, or use foobar")
-        policy = Uniform(world.spec.actions) if source is None else source
+        policy = world.spec.uniform() if source is None else source
         return {"roll_in": policy_fingerprint(policy)}, policy
     most = getattr(config, "forward", config).offline_samples
     data: ObservationDataset | TransitionDataset

@@ -26,7 +26,7 @@ from hyrlo.algorithms.fit import Samples, projection
 from hyrlo.algorithms.online import Buffer, OnlineConfig, Tuples, alternate
 from hyrlo.errors import check_positive
 from hyrlo.networks import MLP, OptimisticQ
-from hyrlo.policies import Greedy, Policy, Stack, Uniform, switch
+from hyrlo.policies import Greedy, Policy, Stack, switch
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArra
     """Alternate between collecting, learning the features of all steps at once, and planning."""
     spec, each = model.spec, config.online.samples
     steps = np.repeat(np.arange(spec.horizon), each)
-    uniform = Uniform(spec.actions)
+    uniform = spec.uniform()
     random_iterations = -(-config.warm_start // len(steps)) if spec.horizon >= 50 else 0
 
     def collect(key: PRNGKeyArray, t: int, policy: Policy, model: TraceModel) -> Tuples:

@@ -17,7 +17,7 @@ from hyrlo.algorithms.base import Run
 from hyrlo.algorithms.match import MatchConfig, blank_policy, match
 from hyrlo.algorithms.minmax import GameConfig
 from hyrlo.data import ObservationDataset
-from hyrlo.policies import Stack, Uniform, switch
+from hyrlo.policies import Stack, switch
 
 FailConfig = MatchConfig
 PRESETS = {
@@ -30,7 +30,7 @@ PRESETS = {
 def fail(model: TraceModel, source: ObservationDataset, config: FailConfig, key: PRNGKeyArray, run: Run) -> Stack:
     """Algorithm 3: the forward policy π^f."""
     spec = model.spec
-    uniform = Uniform(spec.actions)
+    uniform = spec.uniform()
     empty = Stack.repeat(blank_policy(spec, config), spec.horizon)
     phase = run.phase("forward", range(spec.horizon), empty, model)
     for h in phase:

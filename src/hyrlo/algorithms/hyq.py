@@ -26,7 +26,7 @@ from hyrlo.algorithms.fit import FitConfig, Samples, latent_q, refit_encoder
 from hyrlo.algorithms.online import Buffer, OnlineConfig, Tuples, alternate
 from hyrlo.errors import check_positive
 from hyrlo.networks import LatentQ, pick
-from hyrlo.policies import Greedy, Policy, Stack, Uniform, switch
+from hyrlo.policies import Greedy, Policy, Stack, switch
 from hyrlo.transitions import TransitionDataset
 
 
@@ -58,7 +58,7 @@ PRESETS = {
 def hyq(model: TraceModel, source: TransitionDataset, config: HyqConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """Alternate between collecting with the greedy policy and regression from the last step to the first."""
     spec, each = model.spec, config.online.samples
-    uniform, steps = Uniform(spec.actions), np.repeat(np.arange(spec.horizon), each)
+    uniform, steps = spec.uniform(), np.repeat(np.arange(spec.horizon), each)
 
     def collect(key: PRNGKeyArray, t: int, policy: Policy, model: TraceModel) -> Tuples:
         exploring = switch(policy, at=steps, to=uniform)  # π ∘_h unif, a few episodes for every h

@@ -134,7 +134,7 @@ def alternate(
         history = _set(history, jnp.asarray(t), policy)
         policy, best, loss = learn(learn_key, policy, buffer)
         trial = model.rollout(trial_key, best, config.trial_episodes)
-        solved = jnp.where(trial.success.all(), solved + 1, 0)
+        solved = jnp.where(False if trial.success is None else trial.success.all(), solved + 1, 0)
         phase.done(model.spec.horizon, (policy, best, history, solved), evaluate=best, iteration=t, loss=float(loss))
     return phase.state[1]
 

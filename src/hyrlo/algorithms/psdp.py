@@ -22,7 +22,7 @@ from hyrlo.algorithms.base import Run
 from hyrlo.algorithms.fit import FitConfig, create_q, fit_q
 from hyrlo.data import ObservationDataset
 from hyrlo.errors import check_positive
-from hyrlo.policies import Greedy, Policy, Stack, Uniform, switch
+from hyrlo.policies import Greedy, Policy, Stack, switch
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ PRESETS = {
 def psdp(model: TraceModel, source: ObservationDataset, config: PsdpConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """Algorithm 1: states of step h are offline states, to which the reset model is reset."""
     reset_model = require_reset(model, "psdp")
-    uniform = Uniform(model.spec.actions)
+    uniform = model.spec.uniform()
 
     def collect(key: PRNGKeyArray, h: int, backward: Policy) -> Rollout:
         pick_key, rollout_key = jax.random.split(key)
@@ -62,7 +62,7 @@ def psdp(model: TraceModel, source: ObservationDataset, config: PsdpConfig, key:
 
 def psdp_trace(model: TraceModel, source: Policy, config: PsdpConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """Algorithm 2: states of step h are those the roll-in policy `source` reaches."""
-    uniform = Uniform(model.spec.actions)
+    uniform = model.spec.uniform()
 
     def collect(key: PRNGKeyArray, h: int, backward: Policy) -> Rollout:
         policy = switch(source, at=h, to=switch(uniform, at=h + 1, to=backward))  # π^f ∘_h unif ∘_{h+1} π^b
@@ -95,6 +95,6 @@ def improve_backwards(
             fit_key, batch.states, batch.actions, batch.return_to_go, spec.actions, config.fit, warm=after
         )
         backward = backward.with_step(h, Greedy(q))
-        before = Uniform(spec.actions) if roll_in is None else roll_in
+        before = spec.uniform() if roll_in is None else roll_in
         phase.done(h, backward, evaluate=switch(before, at=h, to=backward), **report._asdict())
     return phase.state

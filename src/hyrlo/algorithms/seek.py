@@ -23,7 +23,7 @@ from hyrlo.algorithms.fit import FitConfig, create_q, fit_q
 from hyrlo.data import ObservationDataset
 from hyrlo.distances import median_bandwidth, random_features
 from hyrlo.errors import HyrloError, check_positive
-from hyrlo.policies import Greedy, Stack, Uniform, switch
+from hyrlo.policies import Greedy, Stack, switch
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SeekConfig:
 def seek(model: TraceModel, source: ObservationDataset, config: SeekConfig, key: PRNGKeyArray, run: Run) -> Stack:
     """The forward policy that reaches what the data have and uniform actions miss."""
     spec = model.spec
-    uniform = Uniform(spec.actions)
+    uniform = spec.uniform()
     unlearned = create_q(key, spec.observation_size, spec.actions, config.fit)
     phase = run.phase("explore", range(spec.horizon), Stack.repeat(Greedy(unlearned), spec.horizon), model)
     for h in phase:
