@@ -80,6 +80,31 @@ def test_optimistic_q_is_ridge_regression_with_a_bonus():
     assert float(eqx.tree_at(lambda q: q.most, fitted, jnp.asarray(0.5))(states).max()) == 0.5
 
 
+def two_kinds(n=2000):
+    """A step at which the sign of the first dimension of s decides that of the first dimension of s′; 1 action."""
+    keys = jax.random.split(jax.random.key(5), 2)
+    states = jax.random.normal(keys[0], (n, 4))
+    following = jnp.sign(states[:, :1]) * jnp.eye(4)[0] + 0.1 * jax.random.normal(keys[1], (n, 4))
+    return briee.Game(states, jnp.ones((n, 1)), following, ridge=0.01)
+
+
+def test_a_discriminator_widens_the_gap_and_the_features_close_it():
+    game, config = two_kinds(), briee.BrieeConfig(hidden=16, batch=256, updates=200)
+    keys, rows = jax.random.split(jax.random.key(3)), jnp.arange(2000)
+    batches = jax.random.randint(jax.random.key(4), (config.updates, config.batch), 0, 2000)
+    blind = jnp.zeros((4, 2))  # every state has the same features
+    fresh = float(game.gap(*briee.accuse(keys, game, blind, batches[:0], config), blind, rows))
+    network, rival = briee.accuse(keys, game, blind, batches, config)
+    found = float(game.gap(network, rival, blind, rows))
+    assert found > 3 * max(fresh, 0.0)
+    assert found > 0.3  # f is bounded by 1, and two equal kinds differ by 2: at most 1
+    outputs = briee.discriminate(network, game.next_states)
+    encoder, start = 0.01 * jax.random.normal(keys[0], (4, 2)), briee.optimiser(config)
+    learned, _, losses = briee.answer(game, encoder, start.init(encoder), outputs, batches, config)
+    assert float(losses[-1]) < 0.5 * float(losses[0])
+    assert float(game.gap(network, rival, learned, rows)) < 0.2 * found
+
+
 def uniform_data(mdp, n=4000):
     """Canonical tuples of the uniform policy."""
     steps = tuple(range(HORIZON))

@@ -11,7 +11,9 @@ The discriminators f stay: φ must predict all that were ever found. Their value
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -67,7 +69,12 @@ class BrieeConfig:
         )  # fmt: skip
 
 
-PRESETS = {"paper": BrieeConfig(), "fast": BrieeConfig(rounds=8, batch=256, hidden=64, recent=1000, usual_size=16)}
+PRESETS = {
+    "paper": BrieeConfig(),
+    "fast": BrieeConfig(
+        rounds=8, batch=256, hidden=64, recent=2000, window=20_000, usual_size=16, online=OnlineConfig(200, 60)
+    ),
+}
 
 
 def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArray, run: Run) -> Policy:
@@ -137,51 +144,87 @@ def improve(
     return backwards(qs), backwards(eqx.tree_at(lambda q: q.bonus, qs, replace_fn=jnp.zeros_like)), losses.mean()
 
 
+class Game(NamedTuple):
+    """The tuples of one step, and the error of a feature map at predicting functions of their next states."""
+
+    states: Float[Array, "n obs"]
+    actions: Float[Array, "n actions"]
+    next_states: Float[Array, "n obs"]
+    ridge: float
+
+    def error(self, encoder: Array, batch: Int[Array, " b"], targets: Float[Array, "b t"]) -> Float[Array, ""]:
+        return projection(encoder, Samples(self.states[batch], self.actions[batch], targets), self.ridge)[1]
+
+    def gap(self, network: MLP, rival: Array, encoder: Array, batch: Int[Array, " b"]) -> Float[Array, ""]:
+        """How much worse than the rival φ̃ the features φ predict the discriminator."""
+        targets = discriminate(network, self.next_states[batch])
+        return self.error(encoder, batch, targets) - self.error(rival, batch, targets)
+
+
 def represent(
     key: PRNGKeyArray, q: OptimisticQ, tuples: Tuples, added: Int[Array, ""], config: BrieeConfig
 ) -> tuple[Float[Array, "obs latents"], Float[Array, ""]]:
     """The game at one step: a new discriminator f and its rival φ̃, then φ against all discriminators so far."""
-    optimiser = optax.sgd(config.learning_rate, config.momentum)
     actions = jax.nn.one_hot(tuples.actions, len(q.weights))
-    sizes = (tuples.states.shape[1], config.hidden, config.hidden, 1)
+    game = Game(q.scale * tuples.states, actions, tuples.next_states, config.ridge)
 
     def batches(key: PRNGKeyArray) -> Int[Array, "updates batch"]:
         return draw(key, added, len(actions), config.recent, (config.updates, config.batch))
 
-    def loss_of(encoder: Array, batch: Int[Array, " b"], targets: Float[Array, "b t"]) -> Float[Array, ""]:
-        samples = Samples(q.scale * tuples.states[batch], actions[batch], targets)
-        return projection(encoder, samples, config.ridge)[1]
-
-    def accuse(carry: tuple, batch: Int[Array, " b"]) -> tuple[tuple, None]:
-        """f widens the gap between φ and φ̃; φ̃ narrows it."""
-        encoder, player, state = carry
-
-        def gap(player: tuple[MLP, Array]) -> Float[Array, ""]:
-            network, rival = player
-            targets = discriminate(network, tuples.next_states[batch])
-            return loss_of(rival, batch, targets) - loss_of(encoder, batch, targets)
-
-        updates, state = optimiser.update(jax.grad(gap)(player), state)
-        return (encoder, optax.apply_updates(player, updates), state), None
-
-    def answer(carry: tuple, batch: Int[Array, " b"]) -> tuple[tuple, Float[Array, ""]]:
-        encoder, state, outputs = carry
-        loss, gradient = jax.value_and_grad(loss_of)(encoder, batch, outputs[batch])
-        updates, state = optimiser.update(gradient, state)
-        return (optax.apply_updates(encoder, updates), state, outputs), loss
-
     def one_round(carry: tuple, r: Int[Array, ""]) -> tuple[tuple, Float[Array, ""]]:
         encoder, state, outputs = carry
-        network_key, rival_key, accuse_key, answer_key = jax.random.split(jax.random.fold_in(key, r), 4)
-        player = (MLP.create(network_key, sizes), jax.random.normal(rival_key, encoder.shape) / len(encoder) ** 0.5)
-        (_, (network, _), _), _ = jax.lax.scan(accuse, (encoder, player, optimiser.init(player)), batches(accuse_key))
-        outputs = outputs.at[:, r].set(discriminate(network, tuples.next_states)[:, 0])  # once, not at every update
-        (encoder, state, _), losses = jax.lax.scan(answer, (encoder, state, outputs), batches(answer_key))
+        *new_keys, accuse_key, answer_key = jax.random.split(jax.random.fold_in(key, r), 4)
+        network, _ = accuse(new_keys, game, encoder, batches(accuse_key), config)
+        outputs = outputs.at[:, r].set(discriminate(network, game.next_states)[:, 0])  # once, not at every update
+        encoder, state, losses = answer(game, encoder, state, outputs, batches(answer_key), config)
         return (encoder, state, outputs), losses[-1]
 
-    start = (q.encoder, optimiser.init(q.encoder), jnp.zeros((len(tuples.actions), config.rounds)))
+    start = (q.encoder, optimiser(config).init(q.encoder), jnp.zeros((len(actions), config.rounds)))
     (encoder, _, _), losses = jax.lax.scan(one_round, start, jnp.arange(config.rounds))
     return encoder, losses[-1]
+
+
+def accuse(
+    keys: Sequence[PRNGKeyArray], game: Game, encoder: Array, batches: Int[Array, "updates b"], config: BrieeConfig
+) -> tuple[MLP, Float[Array, "obs latents"]]:
+    """A new discriminator f that widens the gap between φ and φ̃, and the rival φ̃, which predicts f as well as it can."""
+    network_key, rival_key = keys
+    sizes = (game.next_states.shape[1], config.hidden, config.hidden, 1)
+    player = (MLP.create(network_key, sizes), jax.random.normal(rival_key, encoder.shape) / len(encoder) ** 0.5)
+
+    def narrowness(player: tuple[MLP, Array], batch: Int[Array, " b"]) -> Float[Array, ""]:
+        return -game.gap(player[0], player[1], encoder, batch)
+
+    def update(carry: tuple, batch: Int[Array, " b"]) -> tuple[tuple, None]:
+        player, state = carry
+        updates, state = optimiser(config).update(jax.grad(narrowness)(player, batch), state)
+        return (optax.apply_updates(player, updates), state), None
+
+    return jax.lax.scan(update, (player, optimiser(config).init(player)), batches)[0][0]
+
+
+def answer(
+    game: Game,
+    encoder: Array,
+    state: optax.OptState,
+    outputs: Float[Array, "n rounds"],
+    batches: Int[Array, "updates b"],
+    config: BrieeConfig,
+) -> tuple[Array, optax.OptState, Float[Array, " updates"]]:
+    """φ learns to predict all discriminators so far."""
+
+    def update(carry: tuple, batch: Int[Array, " b"]) -> tuple[tuple, Float[Array, ""]]:
+        encoder, state = carry
+        loss, gradient = jax.value_and_grad(game.error)(encoder, batch, outputs[batch])
+        updates, state = optimiser(config).update(gradient, state)
+        return (optax.apply_updates(encoder, updates), state), loss
+
+    (encoder, state), losses = jax.lax.scan(update, (encoder, state), batches)
+    return encoder, state, losses
+
+
+def optimiser(config: BrieeConfig) -> optax.GradientTransformation:
+    return optax.sgd(config.learning_rate, config.momentum)
 
 
 def draw(key: PRNGKeyArray, added: Int[Array, ""], room: int, recent: int, shape: tuple[int, ...]) -> Int[Array, ...]:
