@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.errors import AccessError
-from hyrlo.policies import Policy, Step, Uniform, UniformBox
+from hyrlo.policies import Actions, Policy, Step, Uniform, UniformBox
 
 Record = int | tuple[int, ...] | Int[np.ndarray, "k n"]
 """Which steps of an episode to keep: one, several, or for each of n episodes its own k."""
@@ -38,6 +38,10 @@ class Spec:
     def uniform(self) -> Policy:
         """Every action with the same probability."""
         return UniformBox(self.action_size) if self.action_size else Uniform(self.actions)
+
+    def no_actions(self, *shape: int) -> Actions:
+        """Room for actions."""
+        return jnp.zeros((*shape, self.action_size)) if self.action_size else jnp.zeros(shape, int)
 
 
 @dataclass
@@ -66,6 +70,8 @@ class Rollout(NamedTuple):
     return_to_go: Float[Array, "*k n"] | None = None
     next_states: Float[Array, "*k n obs"] | None = None
     rewards: Float[Array, "*k n"] | None = None
+    ended: Bool[Array, "*k n"] | None = None
+    """Whether the episode was over after the step; None where episodes never end before the horizon."""
 
 
 @runtime_checkable
@@ -127,7 +133,7 @@ class JaxEnvironment(Protocol):
     def observe(self, key: PRNGKeyArray, latent: Any, h: Step) -> Float[Array, "n obs"]: ...
 
     def step(
-        self, key: PRNGKeyArray, latent: Any, actions: Int[Array, " n"], h: Step
+        self, key: PRNGKeyArray, latent: Any, actions: Actions, h: Step
     ) -> tuple[Any, Float[Array, " n"], Bool[Array, " n"]]:
         """Next latent state, reward, and whether the episode counts as a success."""
         ...
@@ -140,7 +146,7 @@ class _Episodes(NamedTuple):
     returns: Float[Array, " n"]
     success: Bool[Array, " n"]
     observations: Float[Array, "n obs"]
-    actions: Int[Array, " n"]
+    actions: Actions
     earned: Float[Array, " n"]
 
 
@@ -154,7 +160,7 @@ class _Player:
     def start(self, latent: Any, n: int) -> _Episodes:
         nothing = jnp.zeros(n)
         observations = jnp.zeros((n, self.env.spec.observation_size))
-        return _Episodes(latent, nothing, nothing.astype(bool), observations, nothing.astype(int), nothing)
+        return _Episodes(latent, nothing, nothing.astype(bool), observations, self.env.spec.no_actions(n), nothing)
 
     def observe(self, latent: Any, h: Step) -> Float[Array, "n obs"]:
         return self.env.observe(jax.random.fold_in(self.observe_key, h), latent, h)
@@ -202,7 +208,7 @@ class _Kept(NamedTuple):
     """The recorded steps of episodes under way."""
 
     states: Float[Array, "k n obs"]
-    actions: Int[Array, "k n"]
+    actions: Actions
     earned: Float[Array, "k n"]
     rewards: Float[Array, "k n"]
     next_states: Float[Array, "k n obs"]
@@ -222,7 +228,7 @@ def _rollout_own(
     start = player.start(env.initial(player.start_key, n), n)
     nothing = jnp.zeros(record.shape)
     blank = jnp.zeros((*record.shape, env.spec.observation_size))
-    empty = _Kept(blank, nothing.astype(int), nothing, nothing, blank)
+    empty = _Kept(blank, env.spec.no_actions(*record.shape), nothing, nothing, blank)
 
     def step(h: Array, carry: tuple[_Episodes, _Kept]) -> tuple[_Episodes, _Kept]:
         episodes, kept = carry
@@ -231,7 +237,7 @@ def _rollout_own(
         now = record == h
         return episodes, _Kept(
             jnp.where(now[..., None], observations, kept.states),
-            jnp.where(now, episodes.actions, kept.actions),
+            jnp.where(now[..., None] if env.spec.action_size else now, episodes.actions, kept.actions),
             jnp.where(now, episodes.earned, kept.earned),
             jnp.where(now, episodes.returns - episodes.earned, kept.rewards),
             _next_of(record, h, observations, kept.next_states) if next_states else kept.next_states,

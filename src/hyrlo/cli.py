@@ -5,8 +5,8 @@ Errors are one line, `error: what, where, what to do`, with exit code 2.
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from hyrlo import plots
 from hyrlo.algorithms import ALGORITHMS
-from hyrlo.data import ObservationDataset, describe_steps
-from hyrlo.envs import ENVIRONMENTS, World, check_name, make
+from hyrlo.cli_data import _number, _world, command_data, out
+from hyrlo.data import ObservationDataset
+from hyrlo.envs import ENVIRONMENTS, check_name
+from hyrlo.envs.gym import GymConfig
 from hyrlo.envs.lock import LockConfig
 from hyrlo.errors import HyrloError
 from hyrlo.experiments import EXPERIMENTS, reproduce
@@ -30,11 +31,10 @@ from hyrlo.progress import Progress
 from hyrlo.runs import seed_directories, summarise
 from hyrlo.serialize import load_policy
 from hyrlo.training import DEFAULT_PRESET, Trained, evaluate_run, preset_config, train
-from hyrlo.transitions import TransitionDataset, has_actions_and_rewards, load_states
+from hyrlo.transitions import TransitionDataset, load_states
 
 Config = TypeVar("Config")
 Args = TypeVar("Args")
-out = Console()
 
 HELP = """\
 hyrlo: good policies from state-only logs plus online interaction
@@ -57,11 +57,15 @@ class TrainArgs(Generic[Config]):
     """Environment, as in `hyrlo list`."""
     config: Annotated[Config, tyro.conf.arg(name="")]
     data: str | None = None
-    """Offline data (npz): states, or for hyq tuples. Without it, the locks generate the paper's data from the seed."""
+    """Offline data: states (npz, CSV, parquet, `minari:<dataset-id>`), or for hyq tuples (npz). Without it, the locks
+    generate the paper's data from the seed."""
+    max_episodes: int | None = None
+    """Read the first N episodes of the data only (Minari, and trajectories in npz)."""
     roll_in: str | None = None
     """psdp-trace: run directory of the roll-in policy (a `fail` run). Without it, the roll-in is uniform."""
     horizon: int | None = None
-    """Steps of an episode; by default that of the data, else 100 for the lock and 10 for the inadmissible ones."""
+    """Steps of an episode; by default that of the data, else 100 for the lock, 10 for the inadmissible ones and the time
+    limit of gym:<id>."""
     seed: int = 0
     """First (or only) seed: of the behaviour data and of training."""
     seeds: int | None = None
@@ -79,6 +83,7 @@ class TrainArgs(Generic[Config]):
     quiet: bool = False
     """No progress."""
     lock: LockConfig = field(default_factory=LockConfig)
+    gym: GymConfig = field(default_factory=GymConfig)
 
 
 @dataclass
@@ -92,47 +97,6 @@ class EvalArgs:
     """Seed of the evaluation episodes."""
     json: bool = False
     """Print JSON for programs."""
-
-
-@dataclass
-class CollectArgs:
-    """Write states of the paper's behaviour data as npz `observations (N, H+1, obs)`."""
-
-    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
-    out: str
-    """The npz file to write."""
-    horizon: int | None = None
-    """Steps of an episode; by default 100, and 10 for the inadmissible locks."""
-    episodes: int = 2000
-    """Episodes of the ε-greedy behaviour policy; for the inadmissible locks, states of each step."""
-    seed: int = 0
-    epsilon: float | None = None
-    """Probability of a random action at each step (default 1/H)."""
-    transitions: bool = False
-    """Also write `actions (N, H)` and `rewards (N, H)`, for canonical hybrid RL; the states are the same."""
-    lock: LockConfig = field(default_factory=LockConfig)
-
-
-@dataclass
-class ImportArgs:
-    """Turn an npz file with arrays of other names into hyrlo's layout, checked."""
-
-    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    out: str
-    """The npz file to write."""
-    observations: str = "observations"
-    """Name of the array of states, (N, H+1, *obs) or (M, *obs)."""
-    timesteps: str = "timesteps"
-    """Name of the integer array of timesteps (M,), for unpaired states."""
-
-
-@dataclass
-class InfoArgs:
-    """What is in a data file: states per step, ranges, duplicates, non-finite values, constant dimensions."""
-
-    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    all: bool = False
-    """Show every step, however many."""
 
 
 @dataclass
@@ -168,9 +132,11 @@ def command_train(argv: Sequence[str]) -> None:
     for name in ("eval_episodes", "curve_episodes"):
         if getattr(args, name) < 1:
             raise HyrloError(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1")
-    data = None if args.data is None else _load(args.data, ALGORITHMS[algo].learns_from)
+    if args.max_episodes is not None and (args.data is None or ALGORITHMS[algo].learns_from == "transitions"):
+        raise HyrloError("--max-episodes: is for --data with states; leave it out")
+    data = None if args.data is None else _load(args.data, ALGORITHMS[algo].learns_from, args.max_episodes)
     from_data = None if data is None else data.horizon
-    world = _world(args.env, from_data if args.horizon is None else args.horizon, args.lock)
+    world = _world(args.env, from_data if args.horizon is None else args.horizon, args.lock, args.gym)
     if args.roll_in and ALGORITHMS[algo].learns_from != "roll-in":
         raise HyrloError(f"--roll-in: {algo} has no use for a roll-in; it is for psdp-trace")
     source = load_policy(args.roll_in) if args.roll_in else data
@@ -182,7 +148,7 @@ def command_train(argv: Sequence[str]) -> None:
             curve_episodes=args.curve_episodes, eval_episodes=args.eval_episodes, progress=progress,
         )  # fmt: skip
 
-    base = f"runs/{algo}-{args.env}-h{world.spec.horizon}"
+    base = f"runs/{algo}-{re.sub(r'[^A-Za-z0-9._-]+', '-', args.env)}-h{world.spec.horizon}"
     if args.seeds is None:
         directory = Path(args.out or f"{base}-seed{args.seed}")
         _print_result(one(args.seed, directory, "").result, directory)
@@ -199,8 +165,10 @@ def command_train(argv: Sequence[str]) -> None:
     _print_summary(summary, directory)
 
 
-def _load(path: str, learns_from: str) -> ObservationDataset | TransitionDataset:
-    return TransitionDataset.load(path) if learns_from == "transitions" else load_states(path)
+def _load(path: str, learns_from: str, max_episodes: int | None) -> ObservationDataset | TransitionDataset:
+    if learns_from == "transitions":
+        return TransitionDataset.load(path)
+    return load_states(path, max_episodes=max_episodes)
 
 
 def command_eval(argv: Sequence[str]) -> None:
@@ -221,71 +189,6 @@ def command_eval(argv: Sequence[str]) -> None:
     for row in rows:
         table.add_row(*(_number(v) for v in row.values()))
     out.print(table)
-
-
-def command_data(argv: Sequence[str]) -> None:
-    verbs: dict[str, Callable[[Sequence[str]], None]] = {
-        "collect": _data_collect,
-        "import": _data_import,
-        "info": _data_info,
-    }
-    if not argv or argv[0] in ("-h", "--help"):
-        out.print("usage: hyrlo data collect|import|info ...; each has --help", markup=False)
-        if not argv:
-            raise HyrloError("data: give one of collect, import, info")
-        return
-    check_name(argv[0], verbs, "data command")
-    verbs[argv[0]](argv[1:])
-
-
-def _data_collect(argv: Sequence[str]) -> None:
-    args = parse(CollectArgs, argv, "hyrlo data collect")
-    if args.episodes < 1:
-        raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
-    world = _world(args.env, args.horizon, args.lock)
-    if args.transitions:
-        data = world.behaviour_transitions(args.seed, args.episodes, args.epsilon)
-        data.save(args.out)
-        out.print(
-            f"wrote {args.out}: {args.episodes * data.horizon:,} transitions (states, actions, rewards), timesteps "
-            f"0 … {data.horizon - 1}, {data.observation_size} dimensions"
-        )
-        return
-    _write_data(world.behaviour_data(args.seed, args.episodes, args.epsilon), args.out)
-
-
-def _data_import(argv: Sequence[str]) -> None:
-    args = parse(ImportArgs, argv, "hyrlo data import")
-    _write_data(ObservationDataset.load(args.source, args.observations, args.timesteps), args.out)
-
-
-def _write_data(data: ObservationDataset, path: str) -> None:
-    data.save(path)
-    states = sum(len(s) for s in data.steps)
-    out.print(f"wrote {path}: {states:,} states, timesteps 0 … {data.horizon}, {data.observation_size} dimensions")
-
-
-def _data_info(argv: Sequence[str]) -> None:
-    args = parse(InfoArgs, argv, "hyrlo data info")
-    data = load_states(args.source, check_finite=False)
-    rows = describe_steps(data)
-    shown = rows if args.all or len(rows) <= 24 else [*rows[:10], None, *rows[-10:]]
-    table = Table(
-        "timestep", "states", "min", "mean", "max", "duplicates", "non-finite", "constant dims", title=args.source
-    )
-    for row in shown:
-        table.add_row(*(["…"] * 8 if row is None else [_number(v) for v in row.values()]))
-    out.print(table)
-    out.print(
-        f"horizon {data.horizon}, {data.observation_size} dimensions, {sum(r['states'] for r in rows):,} states, "
-        f"{sum(r['duplicates'] for r in rows):,} duplicates, {sum(r['non_finite'] for r in rows):,} non-finite values"
-    )
-    if has_actions_and_rewards(args.source):
-        out.print("has actions and rewards too; algorithms that learn from states do not use them")
-    if any(r["non_finite"] for r in rows):
-        raise HyrloError(
-            f"{args.source}: {data.first_non_finite()}; remove or repair non-finite values before training"
-        )
 
 
 def command_reproduce(argv: Sequence[str]) -> None:
@@ -331,14 +234,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "reproduce": command_reproduce,
     "list": command_list,
 }
-
-
-def _world(name: str, horizon: int | None, options: LockConfig) -> World:
-    return make(name, horizon, **dataclasses.asdict(options))
-
-
-def _number(value: Any) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _print_result(result: dict[str, Any], directory: Path) -> None:

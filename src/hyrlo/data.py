@@ -92,12 +92,20 @@ class ObservationDataset:
         observations: str = "observations",
         timesteps: str = "timesteps",
         check_finite: bool = True,
+        max_episodes: int | None = None,
     ) -> ObservationDataset:
-        """From an npz file in either layout; `observations` and `timesteps` are the names of its arrays."""
+        """From an npz file in either layout; `observations` and `timesteps` are the names of its arrays.
+
+        `max_episodes` keeps the first trajectories only.
+        """
         arrays = _read_npz(Path(path), (observations, timesteps))
         if timesteps in arrays:
+            refuse_max_episodes(max_episodes, path)
             return cls.from_unpaired(arrays[observations], arrays[timesteps], str(path), check_finite)
-        return cls.from_trajectories(arrays[observations], str(path), check_finite)
+        episodes = arrays[observations]
+        if max_episodes is not None and episodes.ndim:
+            episodes = episodes[:max_episodes]
+        return cls.from_trajectories(episodes, str(path), check_finite)
 
     def save(self, path: str | Path) -> None:
         """To an npz file: as trajectories if every step has as many states, else unpaired."""
@@ -131,17 +139,51 @@ class ObservationDataset:
 
     def for_horizon(self, horizon: int, observation_size: int) -> ObservationDataset:
         """The first `horizon + 1` steps, checked against the environment's sizes."""
-        if horizon > self.horizon:
-            raise DataError(
-                f"{self.source}: has timesteps 0 … {self.horizon} but the horizon is {horizon}; "
-                f"give --horizon {self.horizon} or less, or longer data"
-            )
+        self._check_horizon(horizon)
         if observation_size != self.observation_size:
             raise DataError(
                 f"{self.source}: states have {self.observation_size} dimensions but the environment's have "
                 f"{observation_size}; use data of this environment and horizon"
             )
         return ObservationDataset(self.steps[: horizon + 1], self.source, self.check_finite)
+
+    def _check_horizon(self, horizon: int) -> None:
+        if horizon > self.horizon:
+            raise DataError(
+                f"{self.source}: has timesteps 0 … {self.horizon} but the horizon is {horizon}; "
+                f"give --horizon {self.horizon} or less, or longer data"
+            )
+
+    def with_ended(self, horizon: int) -> ObservationDataset:
+        """The first `horizon + 1` steps with one more dimension, the last: 1 if the episode has ended, else 0.
+
+        Logs of a world whose episodes end early have ever fewer states. To match only the states that are left would
+        reward a policy that ends its episodes, so the ended ones are kept in one absorbing state: zeros and flag 1.
+
+        * The states of the data have flag 0.
+        * If the number of states `N_h` never rises with h and falls somewhere, episodes ended: step h is filled up with
+          `N_0 − N_h` absorbing states. Steps after the data, up to `horizon`, are `N_0` absorbing states: the count
+          has fallen to zero for good.
+        * If `N_h` is the same at every step, no episode ended; a horizon beyond the data is an error.
+        * If `N_h` rises somewhere, these are unpaired states of uneven number, which say nothing about endings. They
+          are taken as they are; a horizon beyond the data is an error.
+        """
+        if not self._episodes_ended():
+            self._check_horizon(horizon)
+            flagged = tuple(np.pad(states, ((0, 0), (0, 1))) for states in self.steps[: horizon + 1])
+            return ObservationDataset(flagged, self.source, self.check_finite)
+        absorbing = np.eye(1, self.observation_size + 1, self.observation_size, np.float32)
+        steps = []
+        for h in range(horizon + 1):
+            going = self.steps[h] if h <= self.horizon else self.steps[0][:0]
+            ended = absorbing.repeat(len(self.steps[0]) - len(going), axis=0)
+            steps.append(np.concatenate([np.pad(going, ((0, 0), (0, 1))), ended]))
+        return ObservationDataset(tuple(steps), self.source, self.check_finite)
+
+    def _episodes_ended(self) -> bool:
+        """Whether the number of states never rises and falls somewhere."""
+        counts = [len(states) for states in self.steps]
+        return counts == sorted(counts, reverse=True) and counts[-1] < counts[0]
 
     def subsample(self, most: int, seed: int) -> ObservationDataset:
         """At most `most` states of each step, drawn without replacement."""
@@ -213,6 +255,14 @@ def _read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         if "Object arrays" in str(error):
             raise DataError(f"{path}: holds object arrays, which are never loaded; save numeric arrays") from error
         raise DataError(f"{path}: cannot be read as npz, it may be truncated ({error})") from error
+
+
+def refuse_max_episodes(max_episodes: int | None, source: str | Path) -> None:
+    """For data without episodes: a number of them asks for what cannot be told."""
+    if max_episodes is not None:
+        raise DataError(
+            f"{source}: holds unpaired states, which episode each belongs to is not known; leave out --max-episodes"
+        )
 
 
 def describe_steps(data: ObservationDataset) -> list[dict[str, Any]]:

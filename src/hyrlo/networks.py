@@ -31,15 +31,82 @@ class MLP(eqx.Module):
         return x @ self.weights[-1] + self.biases[-1]
 
 
-class Whitened(eqx.Module):
-    """A network of `(x − shift) / scale`, clipped: far from what `shift` and `scale` were taken from, inputs stay sane."""
+class LayerNormMLP(eqx.Module):
+    """Relu network with each hidden layer normalised before its relu, which keeps bootstrapped values from exploding."""
 
-    network: MLP
+    weights: tuple[Float[Array, "fan_in fan_out"], ...]
+    biases: tuple[Float[Array, " fan_out"], ...]
+    normalise: bool = eqx.field(static=True)
+
+    @classmethod
+    def create(
+        cls, key: PRNGKeyArray, sizes: tuple[int, ...], normalise: bool = True, last_scale: float = 1.0
+    ) -> LayerNormMLP:
+        """Random biases: without them a normalised layer would not see the size of its input."""
+        base = MLP.create(key, sizes, last_scale)
+        biases = [jax.random.normal(jax.random.fold_in(key, i), b.shape) for i, b in enumerate(base.biases[:-1])]
+        return cls(base.weights, (*biases, base.biases[-1]), normalise)
+
+    def __call__(self, x: Float[Array, "n fan_in"]) -> Float[Array, "n fan_out"]:
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = x @ weight + bias
+            if self.normalise:
+                x = (x - x.mean(axis=1, keepdims=True)) * jax.lax.rsqrt(x.var(axis=1, keepdims=True) + 1e-5)
+            x = jax.nn.relu(x)
+        return x @ self.weights[-1] + self.biases[-1]
+
+
+class Whitened(eqx.Module):
+    """A network of `(x − shift) / scale`, clipped: far from what `shift` and `scale` were taken from, inputs stay sane.
+
+    These two are not learned.
+    """
+
+    network: MLP | LayerNormMLP
     shift: Float[Array, " fan_in"]
     scale: Float[Array, " fan_in"]
 
     def __call__(self, x: Float[Array, "n fan_in"]) -> Float[Array, "n fan_out"]:
-        return self.network(jnp.clip((x - self.shift) / self.scale, -8.0, 8.0))
+        return self.network(whiten(x, jax.lax.stop_gradient(self.shift), jax.lax.stop_gradient(self.scale)))
+
+
+Network = MLP | LayerNormMLP | Whitened
+
+
+def whiten(x: Float[Array, "n d"], shift: Float[Array, " d"], scale: Float[Array, " d"]) -> Float[Array, "n d"]:
+    return jnp.clip((x - shift) / scale, -8.0, 8.0)
+
+
+class Dynamics(eqx.Module):
+    """A learned step: `s′ = s + net(s, a)`, in units of a typical step; where episodes can end, whether they do.
+
+    An ended episode is a state of zeros with a last dimension of 1, and stays there. Ending is decided by the sign of a
+    logit, with the gradient of its probability (straight-through).
+    """
+
+    network: MLP
+    shift: Float[Array, " obs"]
+    scale: Float[Array, " obs"]
+    step_scale: Float[Array, " obs"]
+    ends: bool = eqx.field(static=True)
+
+    def outputs(
+        self, states: Float[Array, "n obs"], actions: Float[Array, "n act"]
+    ) -> tuple[Float[Array, "n obs"], Float[Array, " n"]]:
+        """The change in units of `step_scale`, and the logit of ending."""
+        inputs = jnp.concatenate([whiten(states, self.shift, self.scale), jnp.clip(actions, -1.0, 1.0)], axis=1)
+        raw = self.network(inputs)
+        return raw[:, :-1], raw[:, -1]
+
+    def __call__(self, states: Float[Array, "n obs"], actions: Float[Array, "n act"]) -> Float[Array, "n obs"]:
+        change, logit = self.outputs(states, actions)
+        moved = states + change * self.step_scale
+        if not self.ends:
+            return moved
+        soft = jax.nn.sigmoid(logit)
+        ended = jnp.where(states[:, -1] > 0.5, 1.0, (logit > 0) + soft - jax.lax.stop_gradient(soft))[:, None]
+        absorbing = jnp.zeros(states.shape[1]).at[-1].set(1.0)
+        return ended * absorbing + (1 - ended) * moved.at[:, -1].set(0.0)
 
 
 class LatentQ(eqx.Module):

@@ -23,7 +23,8 @@ def curve(path: Path, runs: list[list[dict[str, Any]]], title: str) -> None:
         return
     shortest = min(len(run) for run in runs)
     lines = runs[0][:shortest]
-    name = "return_mean" if lines[0]["success_rate"] is None else "success_rate"
+    undefined = any(line["success_rate"] is None for run in runs for line in run[:shortest])
+    name = "return_mean" if undefined else "success_rate"
     episodes = np.median([[line["episodes"] for line in run[:shortest]] for run in runs], axis=0)
     values = np.array([[line[name] for line in run[:shortest]] for run in runs])
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)

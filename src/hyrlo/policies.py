@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.networks import MLP, Whitened
+from hyrlo.networks import Network
 
 Step = int | Int[Array, ""]
 Actions = Int[Array, " n"] | Float[Array, "n act"]
@@ -26,6 +26,10 @@ class Policy(eqx.Module):
     @abstractmethod
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         raise NotImplementedError
+
+    def rows(self, start: int, n: int) -> Policy:
+        """The policy of `n` episodes of a batch from number `start` on, for worlds that play a batch in parts."""
+        return self
 
 
 class Uniform(Policy):
@@ -47,9 +51,12 @@ class UniformBox(Policy):
 
 
 class Gaussian(Policy):
-    """A diagonal Gaussian around a network's output, squashed to (−1, 1); the noise is the same in every state."""
+    """A diagonal Gaussian around a network's squashed output; the noise is the same in every state.
 
-    network: MLP | Whitened
+    Actions outside of [−1, 1] are clipped by the environment, so that the density here is exact.
+    """
+
+    network: Network
     log_std: Float[Array, " act"]
 
     def mean(self, observations: Float[Array, "n obs"]) -> Float[Array, "n act"]:
@@ -57,13 +64,36 @@ class Gaussian(Policy):
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         mean = self.mean(observations)
-        return jnp.clip(mean + jnp.exp(self.log_std) * jax.random.normal(key, mean.shape), -1.0, 1.0)
+        return mean + jnp.exp(self.log_std) * jax.random.normal(key, mean.shape)
+
+    def log_density(self, observations: Float[Array, "n obs"], actions: Float[Array, "n act"]) -> Float[Array, " n"]:
+        return jax.scipy.stats.norm.logpdf(actions, self.mean(observations), jnp.exp(self.log_std)).sum(axis=1)
+
+
+class SquashedGaussian(Policy):
+    """SAC's actor: `tanh(mean + noise · std · ε)`, mean and std a network's output; without noise, its mean action."""
+
+    network: Network
+    noise: bool = eqx.field(static=True, default=True)
+
+    def sample(
+        self, key: PRNGKeyArray, observations: Float[Array, "n obs"]
+    ) -> tuple[Float[Array, "n act"], Float[Array, " n"]]:
+        """Actions, and their log-density."""
+        mean, log_std = jnp.split(self.network(observations), 2, axis=1)
+        log_std = jnp.clip(log_std - 1.0, -6.0, 1.0)
+        raw = mean + self.noise * jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+        squeeze = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))  # log of tanh's derivative, without overflow
+        return jnp.tanh(raw), (jax.scipy.stats.norm.logpdf(raw, mean, jnp.exp(log_std)) - squeeze).sum(axis=1)
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self.sample(key, observations)[0]
 
 
 class Softmax(Policy):
     """A categorical policy whose logits are a network's output."""
 
-    network: MLP | Whitened
+    network: Network
 
     def logits(self, observations: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
         return self.network(observations)
@@ -76,7 +106,7 @@ class LatentSoftmax(Policy):
     """A categorical policy of a small soft latent state: logits are linear in `softmax(E s)`."""
 
     encoder: Float[Array, "obs latents"]
-    table: MLP | Whitened
+    table: Network
 
     def logits(self, observations: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
         return self.table(jax.nn.softmax(observations @ self.encoder))
@@ -95,16 +125,18 @@ class Greedy(Policy):
 
 
 class Stack(Policy):
-    """H one-step policies as one pytree with a leading axis of length H: `π_0 … π_{H-1}`."""
+    """H one-step policies as one pytree with a leading axis of length H: `π_0 … π_{H-1}`; each may serve several steps."""
 
     steps: Policy
+    every: int = eqx.field(static=True, default=1)
+    """How many consecutive steps share a policy; the leading axis is then as much shorter."""
 
     @classmethod
-    def repeat(cls, policy: Policy, horizon: int) -> Stack:
-        return cls(jax.tree.map(lambda x: jnp.repeat(x[None], horizon, axis=0), policy))
+    def repeat(cls, policy: Policy, horizon: int, every: int = 1) -> Stack:
+        return cls(jax.tree.map(lambda x: jnp.repeat(x[None], -(-horizon // every), axis=0), policy), every)
 
     def __getitem__(self, h: Step) -> Policy:
-        return jax.tree.map(lambda x: x[h], self.steps)
+        return jax.tree.map(lambda x: x[h // self.every], self.steps)
 
     def with_step(self, h: Step, policy: Policy) -> Stack:
         return _set_step(self, jnp.asarray(h), policy)
@@ -115,7 +147,8 @@ class Stack(Policy):
 
 @eqx.filter_jit
 def _set_step(stack: Stack, h: Int[Array, ""], policy: Policy) -> Stack:
-    return Stack(jax.tree.map(lambda all_steps, one: all_steps.at[h].set(one), stack.steps, policy))
+    set_one = lambda all_steps, one: all_steps.at[h // stack.every].set(one)  # noqa: E731
+    return Stack(jax.tree.map(set_one, stack.steps, policy), stack.every)
 
 
 def _where(rows: Bool[Array, " n"], first: Actions, second: Actions) -> Actions:
@@ -139,6 +172,12 @@ class Switch(Policy):
             lambda: self.then.act(key, observations, h),
         )
 
+    def rows(self, start: int, n: int) -> Policy:
+        at = self.at
+        if at.ndim:  # past the end of the batch nobody looks: any value does
+            at = jnp.asarray(np.take(at, np.arange(start, start + n), mode="clip"))
+        return Switch(self.first.rows(start, n), self.then.rows(start, n), at)
+
 
 class Mixture(Policy):
     """A share of the episodes follows `second`, the others `first`.
@@ -153,8 +192,17 @@ class Mixture(Policy):
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         first, second = self.first.act(key, observations, h), self.second.act(key, observations, h)
-        spread = (jnp.arange(len(observations)) * 40503) % 65536  # multiples of the golden ratio, modulo one
-        return _where(spread < self.share * 65536, second, first)
+        return _where(self._seconds(jnp.arange(len(observations))), second, first)
+
+    def rows(self, start: int, n: int) -> Policy:
+        never = np.iinfo(np.int32).max
+        at = jnp.where(self._seconds(jnp.arange(start, start + n)), 0, never)
+        return Switch(self.first.rows(start, n), self.second.rows(start, n), at)
+
+    def _seconds(self, numbers: Int[Array, " n"]) -> Bool[Array, " n"]:
+        """Which episodes follow `second`."""
+        spread = (numbers * 40503) % 65536  # multiples of the golden ratio, modulo one
+        return spread < self.share * 65536
 
 
 def switch(first: Policy, *, at: Step | Int[Array, " n"] | Int[np.ndarray, " n"], to: Policy) -> Switch:

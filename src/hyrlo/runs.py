@@ -112,10 +112,11 @@ class RunDirectory(Run):
         phase = super().phase(name, order, state, model)
         checkpoint = self.checkpoints / f"{name}.safetensors"
         if self.resumed and checkpoint.exists():
-            restored, about = load_tree(checkpoint)
-            if _shapes(restored) != _shapes(state):
+            leaves, about = load_tree(checkpoint)
+            if not isinstance(leaves, tuple) or _shapes(leaves) != _shapes(jax.tree.leaves(state)):
                 raise RunError(f"{checkpoint}: is a checkpoint of another config; give another --out")
-            phase.state, phase.finished = restored, about["finished"]
+            phase.state = jax.tree.unflatten(jax.tree.structure(state), leaves)
+            phase.finished = about["finished"]
             model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
             self.metrics = self.read_metrics(about["metrics"])
             self.seconds_before = about["seconds"]
@@ -137,7 +138,8 @@ class RunDirectory(Run):
             "metrics": len(self.metrics),
             "seconds": self.seconds(),
         }
-        save_tree(self.checkpoints / f"{phase.name}.safetensors", phase.state, about)
+        # The arrays alone: how they belong together, the algorithm says when it asks for the phase.
+        save_tree(self.checkpoints / f"{phase.name}.safetensors", tuple(jax.tree.leaves(phase.state)), about)
 
     def finished(self) -> dict[str, Any] | None:
         """The result, if the run has ended before."""
@@ -145,8 +147,8 @@ class RunDirectory(Run):
         return read_json(path) if path.exists() else None
 
 
-def _shapes(tree: Any) -> str:
-    return str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree))
+def _shapes(leaves: Iterable[Any]) -> list[Any]:
+    return [(x.shape, str(x.dtype)) for x in leaves]
 
 
 def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -> str | None:

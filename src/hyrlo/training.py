@@ -130,7 +130,7 @@ def _source(
         states = world.behaviour_data(seed, episodes=most) if source is None else source
         if not isinstance(states, ObservationDataset):
             raise HyrloError("this algorithm learns from states; give an ObservationDataset")
-        data = states.for_horizon(world.spec.horizon, world.spec.observation_size)
+        data = world.prepare(states)
     data = data.subsample(most, seed)
     return {"data": {"source": data.source, "fingerprint": data.fingerprint()}}, data
 
@@ -151,5 +151,5 @@ def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0) -> Evalu
 
 
 def versions() -> dict[str, str]:
-    libraries = {name: version(name) for name in ("hyrlo", "jax", "equinox", "optax", "numpy")}
+    libraries = {name: version(name) for name in ("hyrlo", "jax", "equinox", "optax", "numpy", "gymnasium")}
     return {"python": platform.python_version(), **libraries}

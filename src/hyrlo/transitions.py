@@ -16,9 +16,17 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from hyrlo.data import ObservationDataset, _check_timesteps, _numeric, _read_npz, _rows_by_step
+from hyrlo.data import (
+    ObservationDataset,
+    _check_timesteps,
+    _numeric,
+    _read_npz,
+    _rows_by_step,
+    refuse_max_episodes,
+)
 from hyrlo.errors import DataError
 from hyrlo.files import atomic_file
+from hyrlo.readers import is_archive, read_states
 
 TRAJECTORY_ARRAYS = ("observations", "actions", "rewards")
 UNPAIRED_ARRAYS = (*TRAJECTORY_ARRAYS, "next_observations", "timesteps")
@@ -143,6 +151,8 @@ class TransitionDataset:
     @classmethod
     def load(cls, path: str | Path, check_finite: bool = True) -> TransitionDataset:
         """From an npz file in either layout."""
+        if not is_archive(path):
+            raise DataError(f"{path}: only its states are read; give actions and rewards as npz, or learn from states")
         arrays = _read_npz(Path(path), UNPAIRED_ARRAYS)
         unpaired = "timesteps" in arrays or "next_observations" in arrays
         names = UNPAIRED_ARRAYS if unpaired else TRAJECTORY_ARRAYS
@@ -233,17 +243,20 @@ class TransitionDataset:
         return digest.hexdigest()
 
 
-def load_states(path: str | Path, check_finite: bool = True) -> ObservationDataset:
-    """The states of a file of states or of transitions, in any layout.
+def load_states(source: str | Path, check_finite: bool = True, max_episodes: int | None = None) -> ObservationDataset:
+    """The states of any source that `read_states` knows, or of an npz file of transitions.
 
-    Unpaired transitions keep `D_H` among the next states, where `ObservationDataset.load` does not look.
+    Unpaired transitions keep `D_H` among the next states, where `read_states` does not look.
     """
-    if len(_read_npz(Path(path), UNPAIRED_ARRAYS)) == len(UNPAIRED_ARRAYS):
-        return TransitionDataset.load(path, check_finite).observations()
-    return ObservationDataset.load(path, check_finite=check_finite)
+    if is_archive(source) and len(_read_npz(Path(source), UNPAIRED_ARRAYS)) == len(UNPAIRED_ARRAYS):
+        refuse_max_episodes(max_episodes, source)
+        return TransitionDataset.load(source, check_finite).observations()
+    return read_states(source, max_episodes=max_episodes, check_finite=check_finite)
 
 
 def has_actions_and_rewards(path: str | Path) -> bool:
-    """Whether an npz file holds more than states."""
+    """Whether this is an npz file that holds more than states."""
+    if not is_archive(path):
+        return False
     with np.load(path, allow_pickle=False) as archive:
         return {"actions", "rewards"} <= set(archive.files)

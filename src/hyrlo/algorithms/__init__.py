@@ -1,6 +1,6 @@
 """The registry of algorithms: a name, a function, and presets of its config."""
 
-from hyrlo.algorithms import briee, fail, foobar, hyq, psdp
+from hyrlo.algorithms import briee, fail, foobar, hyq, psdp, sac
 from hyrlo.algorithms.base import Algorithm
 
 ALGORITHMS = {
@@ -17,6 +17,13 @@ ALGORITHMS = {
             learns_from="roll-in",
         ),
         Algorithm(
+            "cpi",
+            "one stationary policy from a given roll-in: CPI-trace in practice, with SAC",
+            sac.cpi_trace,
+            sac.PRESETS,
+            learns_from="roll-in",
+        ),
+        Algorithm(
             "hyq",
             "hybrid Q-learning: needs actions and rewards in the offline data",
             hyq.hyq,
@@ -28,6 +35,13 @@ ALGORITHMS = {
             "online RL with learned representations: no offline data",
             briee.briee,
             briee.PRESETS,
+            learns_from="nothing",
+        ),
+        Algorithm(
+            "sac",
+            "online RL with one stationary policy, from scratch: no offline data",
+            sac.sac,
+            sac.PRESETS,
             learns_from="nothing",
         ),
     )

@@ -16,7 +16,9 @@ from hyrlo.access import TraceModel
 from hyrlo.algorithms.base import Run
 from hyrlo.algorithms.match import MatchConfig, blank_policy, match
 from hyrlo.algorithms.minmax import GameConfig
+from hyrlo.algorithms.track import track
 from hyrlo.data import ObservationDataset
+from hyrlo.errors import HyrloError
 from hyrlo.policies import Stack, switch
 
 FailConfig = MatchConfig
@@ -24,12 +26,19 @@ PRESETS = {
     "paper": FailConfig(samples=2000, estimator="importance", features=512, game=GameConfig()),
     "fast": FailConfig(samples=1000),
     "lean": FailConfig(samples=600),
+    "model": FailConfig(samples=100, estimator="model"),
 }
 
 
 def fail(model: TraceModel, source: ObservationDataset, config: FailConfig, key: PRNGKeyArray, run: Run) -> Stack:
     """Algorithm 3: the forward policy π^f."""
     spec = model.spec
+    if config.estimator == "model" or spec.action_size:
+        if config.estimator == "regression":
+            raise HyrloError(
+                "estimator regression is for discrete actions; use --preset model, or --estimator importance"
+            )
+        return track(model, source, config.track, config.estimator, config.samples, key, run)
     uniform = spec.uniform()
     empty = Stack.repeat(blank_policy(spec, config), spec.horizon)
     phase = run.phase("forward", range(spec.horizon), empty, model)

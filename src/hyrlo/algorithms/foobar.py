@@ -1,6 +1,6 @@
 """FOOBAR: forward observation-matching, backward reinforcement learning.
 
-π^f ← FAIL (Algorithm 3) on the offline states,        π^b ← PSDP-trace (Algorithm 2) with roll-in π^f
+π^f ← FAIL (Algorithm 3) on the offline states,        π^b ← PSDP-trace (Algorithm 2) or CPI-trace with roll-in π^f
 
 With `explore.share` ε > 0 a share ε of the roll-ins follows a second forward policy that seeks what the data have and π^f
 may have dropped. The roll-in then covers at least (1 − ε) of what π^f covers, whatever the second policy does.
@@ -9,6 +9,7 @@ may have dropped. The roll-in then covers at least (1 − ε) of what π^f cover
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jaxtyping import PRNGKeyArray
 from hyrlo.access import TraceModel
 from hyrlo.algorithms import fail as forward_pass
 from hyrlo.algorithms import psdp as backward_pass
+from hyrlo.algorithms import sac as stationary_pass
 from hyrlo.algorithms import seek as exploring_pass
 from hyrlo.algorithms.base import Run
 from hyrlo.data import ObservationDataset
@@ -25,16 +27,21 @@ from hyrlo.policies import Mixture, Policy
 
 @dataclass(frozen=True)
 class FoobarConfig:
-    """Both passes, and an exploring one that is off by default."""
+    """Both passes, and an exploring one that is off by default; `backward` is psdp's, `sac` its stationary alternative."""
 
     forward: forward_pass.FailConfig = field(default_factory=forward_pass.FailConfig)
     backward: backward_pass.PsdpConfig = field(default_factory=backward_pass.PsdpConfig)
     explore: exploring_pass.SeekConfig = field(default_factory=exploring_pass.SeekConfig)
+    improve: Literal["psdp", "sac"] = "psdp"
+    """How to improve backwards: `psdp`, a policy for every step; `sac`, one stationary policy (CPI-trace in practice)."""
+    sac: stationary_pass.SacConfig = field(default_factory=stationary_pass.SacConfig)
 
 
 PRESETS = {
-    name: FoobarConfig(forward_pass.PRESETS[name], backward_pass.PRESETS[name]) for name in ("paper", "fast", "lean")
+    name: FoobarConfig(forward_pass.PRESETS[name], backward=backward_pass.PRESETS[name])
+    for name in ("paper", "fast", "lean")
 }
+PRESETS["model"] = FoobarConfig(forward_pass.PRESETS["model"], improve="sac")
 
 
 def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, key: PRNGKeyArray, run: Run) -> Policy:
@@ -44,4 +51,6 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
     if config.explore.share:
         seeking = exploring_pass.seek(model, source, config.explore, jax.random.fold_in(key, 1), run)
         roll_in = Mixture(roll_in, seeking, jnp.asarray(config.explore.share))
+    if config.improve == "sac":
+        return stationary_pass.cpi_trace(model, roll_in, config.sac, backward_key, run)
     return backward_pass.psdp_trace(model, roll_in, config.backward, backward_key, run)

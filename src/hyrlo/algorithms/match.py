@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from hyrlo.access import Rollout, Spec
 from hyrlo.algorithms.fit import FitConfig, LatentRegression, Samples, fit_encoder
 from hyrlo.algorithms.minmax import GameConfig, play
+from hyrlo.algorithms.track import TrackConfig
 from hyrlo.distances import ExactMMD, ImportanceMMD, RegressedMMD, median_bandwidth, random_features
 from hyrlo.errors import HyrloError, check_positive
 from hyrlo.networks import MLP
@@ -32,8 +33,9 @@ class MatchConfig:
     """Offline states used per step (all there are, if fewer)."""
     samples: int = 1000
     """Online episodes per step."""
-    estimator: Literal["regression", "importance"] = "regression"
-    """`importance`: the paper's weights A·π(a|s); `regression`: features regressed on (s, a), far fewer samples."""
+    estimator: Literal["regression", "importance", "model"] = "regression"
+    """`importance`: the paper's weights; `regression`: features regressed on (s, a), far fewer samples; `model`: a learned
+    one-step model, for vector-valued actions and long horizons."""
     features: int = 256
     """Random Fourier features of the MMD witness; 0 for the exact kernel (`importance` only)."""
     hidden: int = 128
@@ -41,6 +43,8 @@ class MatchConfig:
     game: GameConfig = field(default_factory=lambda: GameConfig(iterations=300, learning_rate=0.2, batch=10_000))
     fit: FitConfig = field(default_factory=FitConfig)
     """`regression`: how the latent state is fitted."""
+    track: TrackConfig = field(default_factory=TrackConfig)
+    """`model`, and `importance` for vector-valued actions."""
 
     def __post_init__(self) -> None:
         check_positive(self, "samples", "offline_samples", "hidden")

@@ -1,18 +1,20 @@
-"""Environments by name: `make("lock", horizon=100)`."""
+"""Environments by name: `make("lock", horizon=100)`, `make("gym:CartPole-v1")`."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import jax
 from jaxtyping import PRNGKeyArray
 
-from hyrlo.access import JaxResetModel, JaxTraceModel, Spec
+from hyrlo.access import JaxResetModel, JaxTraceModel, ResetModel, Spec, TraceModel
 from hyrlo.data import ObservationDataset
+from hyrlo.envs.gym import PREFIX, GymConfig, GymWorld
 from hyrlo.envs.lock import (
     Lock,
     LockConfig,
@@ -28,6 +30,7 @@ ENVIRONMENTS = {
     "lock": "rich-observation combination lock; any horizon, 10 actions, random search needs 10^H episodes",
     "lock-benign": "the lock with states that no policy can produce, yet harmless; at most 10 steps",
     "lock-adversarial": "such states, and a lock made so that matching them misleads; at most 10 steps, success 0.1 at best",
+    "gym:<id>": "any Gymnasium environment, gym:<module>:<id> included; states from --data",
 }
 DEFAULT_HORIZONS = {"lock": 100, "lock-benign": 10, "lock-adversarial": 10}
 INADMISSIBLE = {"lock-benign", "lock-adversarial"}
@@ -40,9 +43,45 @@ gymnasium.register(
 )
 
 
-@dataclass(frozen=True)
-class World:
+class World(Protocol):
     """A named environment: hands out access models and, where the paper defines them, behaviour data."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def env(self) -> Any:
+        """What is behind the models, for those who know which environment it is; no algorithm looks at it."""
+        ...
+
+    @property
+    def spec(self) -> Spec: ...
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `make` needs besides name and horizon to make the same world again."""
+        ...
+
+    def trace_model(self) -> TraceModel: ...
+
+    def reset_model(self) -> ResetModel: ...
+
+    def prepare(self, data: ObservationDataset) -> ObservationDataset:
+        """States as this world's models show them, checked; data of another environment are refused."""
+        ...
+
+    def behaviour_data(
+        self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None
+    ) -> ObservationDataset: ...
+
+    def behaviour_transitions(
+        self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None
+    ) -> TransitionDataset: ...
+
+
+@dataclass(frozen=True)
+class LockWorld:
+    """A combination lock, with the paper's behaviour data."""
 
     name: str
     env: Lock
@@ -60,6 +99,9 @@ class World:
 
     def reset_model(self) -> JaxResetModel:
         return JaxResetModel(self.env)
+
+    def prepare(self, data: ObservationDataset) -> ObservationDataset:
+        return data.for_horizon(self.spec.horizon, self.spec.observation_size)
 
     def behaviour_data(self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None) -> ObservationDataset:
         """States of the paper's ε-greedy behaviour policy (ε = 1/H unless told).
@@ -92,18 +134,26 @@ def _data_key(seed: int) -> PRNGKeyArray:
 
 
 def make(name: str, horizon: int | None = None, **options: Any) -> World:
-    """The environment called `name`; options are the fields of its config."""
+    """The environment called `name`; options are the fields of its config, `LockConfig` or `GymConfig`."""
+    if name.startswith(PREFIX):
+        _check_options(name, options, GymConfig)
+        if isinstance(options.get("kwargs"), dict):
+            options["kwargs"] = json.dumps(options["kwargs"])
+        return GymWorld(name, horizon, GymConfig(**options))
     check_name(name, ENVIRONMENTS, "environment")
-    unknown = [o for o in options if o not in {f.name for f in dataclasses.fields(LockConfig)}]
-    if unknown:
-        raise HyrloError(
-            f"{name}: no option {unknown[0]}{nearest(unknown[0], [f.name for f in dataclasses.fields(LockConfig)])}"
-        )
+    _check_options(name, options, LockConfig)
     horizon = DEFAULT_HORIZONS[name] if horizon is None else horizon
     lock = Lock.create(horizon, LockConfig(**options), adversarial=name == "lock-adversarial")
     if name in INADMISSIBLE:
         inadmissible_occupancy(lock)  # refuses a horizon that its data do not have
-    return World(name, lock)
+    return LockWorld(name, lock)
+
+
+def _check_options(name: str, options: dict[str, Any], config: Any) -> None:
+    known = [field.name for field in dataclasses.fields(config)]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise HyrloError(f"{name}: no option {unknown[0]}{nearest(unknown[0], known)}")
 
 
 def nearest(name: str, known: Any) -> str:

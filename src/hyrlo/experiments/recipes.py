@@ -31,7 +31,7 @@ def smoke(config: Any) -> Any:
                 game=replace(config.forward.game, iterations=20),
             )  # fmt: skip
             explore = replace(config.explore, samples=50, features=32, fit=SMOKE_FIT)
-            return FoobarConfig(forward, smoke(config.backward), explore)
+            return replace(config, forward=forward, backward=smoke(config.backward), explore=explore)
         case PsdpConfig():
             return replace(config, samples=60, offline_samples=100, fit=replace(SMOKE_FIT, solver=config.fit.solver))
         case HyqConfig():

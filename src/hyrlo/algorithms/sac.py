@@ -1,0 +1,294 @@
+"""SAC (Haarnoja et al. 2018), from scratch and from a roll-in: one stationary policy for every step of an episode.
+
+With a roll-in π^f this is the paper's practical CPI-trace: an episode follows π^f up to a random step h, then the actor π,
+
+    s_0, …, s_h ∼ π^f,    then a ∼ π(·|s) from h on;     only what comes after the switch is learned from.
+
+Critics and actor, for action vectors and (with expectations in place of samples) for discrete actions:
+
+    y = r + γ (min_i Q̄_i(s′, a′) − α log π(a′|s′)),      min_Q ( Q_i(s, a) − y )²,      max_π E[ Q(s, a) − α log π(a|s) ]
+
+Episodes that end have y = r. The end of the horizon is a time limit, not an end, unless `ends_at_horizon`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.random import fold_in
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from hyrlo.access import Rollout, Spec, TraceModel
+from hyrlo.algorithms.base import Run
+from hyrlo.errors import check_positive
+from hyrlo.networks import LayerNormMLP, Whitened, pick
+from hyrlo.policies import Greedy, Policy, Softmax, SquashedGaussian, switch
+
+
+@dataclass(frozen=True)
+class SacConfig:
+    """Soft actor-critic with many episodes at once."""
+
+    iterations: int = 50
+    """Points of the curve, each with an evaluation and a checkpoint."""
+    collections: int = 10
+    """Collections of episodes, each followed by updates, per iteration."""
+    episodes: int = 8
+    """Episodes at once."""
+    random_collections: int = 10
+    """The first ones act uniformly (after the switch), and nothing is learned from them yet."""
+    utd: float = 1.0
+    """Updates per transition that is learned from."""
+    batch: int = 256
+    hidden: int = 128
+    """Width of the two hidden layers of actor and critics."""
+    layer_norm: bool = True
+    """Normalise the critics' hidden layers; without it, values can explode."""
+    critics: int = 2
+    gamma: float = 0.99
+    learning_rate: float = 3e-4
+    tau: float = 0.005
+    """Share of the critics that their slow targets take over at each update."""
+    entropy: float = 0.5
+    """Target entropy: minus this per dimension of an action vector; this share of log A for A discrete actions."""
+    temperature: float = 0.1
+    """α at first."""
+    entropy_in_backup: bool = False
+    """Whether values count the entropy to come."""
+    average: float = 0.999
+    """The policy is an exponential average of the actors with this memory; 0 takes the last one."""
+    ends_at_horizon: bool = False
+    """Whether nothing comes after the last step: no value beyond it."""
+    reward_scale: float = 1.0
+    replay: int = 300_000
+
+    def __post_init__(self) -> None:
+        check_positive(
+            self, "iterations", "collections", "episodes", "random_collections", "utd", "batch", "hidden", "critics",
+            "learning_rate", "tau", "temperature", "reward_scale", "replay",
+        )  # fmt: skip
+
+
+PRESETS = {"fast": SacConfig()}
+
+
+class Agent(eqx.Module):
+    """All that is learned, and its optimisers' states."""
+
+    actor: Policy
+    average: Policy
+    critics: Whitened
+    """Stacked along a first axis."""
+    targets: Whitened
+    log_alpha: Float[Array, ""]
+    optimiser: tuple[optax.OptState, optax.OptState, optax.OptState]
+
+
+class Replay(NamedTuple):
+    """The newest transitions."""
+
+    states: Float[Array, "m obs"]
+    actions: Array
+    rewards: Float[Array, " m"]
+    next_states: Float[Array, "m obs"]
+    ended: Bool[Array, " m"]
+    added: Int[Array, ""]
+
+
+def sac(model: TraceModel, source: None, config: SacConfig, key: PRNGKeyArray, run: Run) -> Policy:
+    """From scratch: the actor plays whole episodes."""
+    return learn(model, None, config, key, run, "online")
+
+
+def cpi_trace(model: TraceModel, source: Policy, config: SacConfig, key: PRNGKeyArray, run: Run) -> Policy:
+    """From the roll-in `source`: the actor takes over at a random step."""
+    return learn(model, source, config, key, run, "backward")
+
+
+def learn(
+    model: TraceModel, roll_in: Policy | None, config: SacConfig, key: PRNGKeyArray, run: Run, name: str
+) -> Policy:
+    spec, n = model.spec, config.episodes
+    create_key, first_key = jax.random.split(fold_in(key, config.iterations))
+
+    def collect(key: PRNGKeyArray, policy: Policy, replay: Replay) -> tuple[Replay, Int[Array, ""]]:
+        switch_key, rollout_key = jax.random.split(key)
+        at = jnp.zeros(n, int) if roll_in is None else jax.random.randint(switch_key, (n,), 0, spec.horizon)
+        acting = policy if roll_in is None else switch(roll_in, at=at, to=policy)
+        batch = model.rollout(rollout_key, acting, n, record=tuple(range(spec.horizon)), next_states=True)
+        return remember(replay, batch, at, config)
+
+    def begin() -> tuple:
+        """A first look at the world, for the scale of its states."""
+        replay = empty_replay(spec, config)
+        for i in range(config.random_collections):
+            replay, _ = collect(fold_in(first_key, i), spec.uniform(), replay)
+        return create_agent(create_key, spec, replay, config), tuple(replay)
+
+    blank = empty_replay(spec, config)
+    phase = run.phase(
+        name, range(config.iterations), (create_agent(create_key, spec, blank, config), tuple(blank)), model
+    )
+    for t in phase:
+        agent, replay = begin() if t == 0 else phase.state
+        replay = Replay(*replay)
+        for i in range(config.collections):
+            collect_key, update_key = jax.random.split(fold_in(fold_in(key, t), i))
+            replay, added = collect(collect_key, agent.actor, replay)
+            agent, losses = improve(update_key, agent, replay, (config.utd * added).astype(int), spec, config)
+        metrics = {k: float(v) for k, v in losses._asdict().items()}
+        phase.done(spec.horizon, (agent, tuple(replay)), evaluate=calm(agent.average), iteration=t, **metrics)
+    return calm(phase.state[0].average)
+
+
+def empty_replay(spec: Spec, config: SacConfig) -> Replay:
+    blank, nothing = jnp.zeros((config.replay, spec.observation_size)), jnp.zeros(config.replay)
+    return Replay(blank, spec.no_actions(config.replay), nothing, blank, nothing.astype(bool), jnp.zeros((), int))
+
+
+@eqx.filter_jit
+def remember(replay: Replay, batch: Rollout, at: Int[Array, " n"], config: SacConfig) -> tuple[Replay, Int[Array, ""]]:
+    """Keep what came after the switch, up to the end of the episode; and how much that is."""
+    assert batch.states is not None
+    horizon, room = len(batch.states), len(replay.rewards)
+    ended = jnp.zeros(batch.states.shape[:2], bool) if batch.ended is None else batch.ended
+    over = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
+    steps = jnp.arange(horizon)[:, None]
+    new = (steps >= at) & ~over
+    if config.ends_at_horizon:
+        ended = ended | (steps == horizon - 1)
+    place = jnp.where(new, (replay.added + jnp.cumsum(new.reshape(-1)).reshape(new.shape) - 1) % room, room).reshape(-1)
+    rows = jax.tree.map(
+        lambda x: x.reshape(-1, *x.shape[2:]),
+        (batch.states, batch.actions, batch.rewards, batch.next_states, ended),
+    )
+    kept = [old.at[place].set(x, mode="drop") for old, x in zip(replay[:5], rows, strict=True)]
+    count = new.sum()
+    return Replay(kept[0], kept[1], kept[2], kept[3], kept[4], replay.added + count), count
+
+
+@eqx.filter_jit
+def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, config: SacConfig) -> Agent:
+    known = (jnp.arange(len(replay.rewards)) < replay.added).astype(float)[:, None]
+    total = jnp.maximum(known.sum(), 1.0)
+    shift = (known * replay.states).sum(axis=0) / total
+    scale = jnp.sqrt((known * (replay.states - shift) ** 2).sum(axis=0) / total)
+    scale = jnp.where(scale > 1e-6, scale, 1.0)
+    actor_key, critic_key = jax.random.split(key)
+    hidden, inputs = (config.hidden, config.hidden), spec.observation_size
+    outputs = 2 * spec.action_size or spec.actions
+    body = Whitened(LayerNormMLP.create(actor_key, (inputs, *hidden, outputs), False, 0.01), shift, scale)
+    actor: Policy = SquashedGaussian(body) if spec.action_size else Softmax(body)
+    if spec.action_size:  # actions come whitened already
+        inputs += spec.action_size
+        shift, scale = jnp.pad(shift, (0, spec.action_size)), jnp.pad(scale, (0, spec.action_size), constant_values=1.0)
+
+    def critic(key: PRNGKeyArray) -> Whitened:
+        sizes = (inputs, *hidden, 1 if spec.action_size else spec.actions)
+        return Whitened(LayerNormMLP.create(key, sizes, config.layer_norm), shift, scale)
+
+    critics = jax.vmap(critic)(jax.random.split(critic_key, config.critics))
+    log_alpha = jnp.log(jnp.asarray(config.temperature))
+    adam = optax.adam(config.learning_rate)
+    return Agent(
+        actor, actor, critics, critics, log_alpha, (adam.init(actor), adam.init(critics), adam.init(log_alpha))
+    )
+
+
+def calm(actor: Policy) -> Policy:
+    """The actor without its noise."""
+    if isinstance(actor, SquashedGaussian):
+        return SquashedGaussian(actor.network, noise=False)
+    return Greedy(actor.network)  # type: ignore[attr-defined]
+
+
+class Losses(NamedTuple):
+    critic: Float[Array, ""]
+    value: Float[Array, ""]
+    entropy: Float[Array, ""]
+
+
+@eqx.filter_jit
+def improve(
+    key: PRNGKeyArray, agent: Agent, replay: Replay, updates: Int[Array, ""], spec: Spec, config: SacConfig
+) -> tuple[Agent, Losses]:
+    """`updates` times: critics, actor, temperature, targets."""
+    known = jnp.minimum(replay.added, len(replay.rewards))
+
+    def one(t: Int[Array, ""], carry: tuple[Agent, Losses]) -> tuple[Agent, Losses]:
+        batch_key, update_key = jax.random.split(fold_in(key, t))
+        rows = (jax.random.uniform(batch_key, (config.batch,)) * known).astype(int)
+        batch = Replay(*(x[rows] for x in replay[:5]), replay.added)  # type: ignore[call-arg]
+        return update(update_key, carry[0], batch, spec, config)
+
+    nothing = jnp.zeros(())
+    return jax.lax.fori_loop(0, updates, one, (agent, Losses(nothing, nothing, nothing)))
+
+
+def update(key: PRNGKeyArray, agent: Agent, batch: Replay, spec: Spec, config: SacConfig) -> tuple[Agent, Losses]:
+    """One gradient step on everything."""
+    next_key, actor_key = jax.random.split(key)
+    adam = optax.adam(config.learning_rate)
+    alpha = jnp.exp(agent.log_alpha)
+
+    def soft_value(
+        key: PRNGKeyArray, actor: Policy, critics: Whitened, states: Array, weight: Array
+    ) -> tuple[Array, Array]:
+        """Of following the actor, with its entropy counted at `weight`; and the entropy itself."""
+        if isinstance(actor, SquashedGaussian):
+            actions, log_pi = actor.sample(key, states)
+            return values(critics, states, actions).min(axis=0) - weight * log_pi, -log_pi
+        log_pi = jax.nn.log_softmax(actor.logits(states))  # type: ignore[attr-defined]
+        entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=1)
+        return jnp.sum(jnp.exp(log_pi) * values(critics, states).min(axis=0), axis=1) + weight * entropy, entropy
+
+    weight = alpha if config.entropy_in_backup else jnp.zeros(())
+    following, _ = soft_value(next_key, agent.actor, agent.targets, batch.next_states, weight)
+    target = config.reward_scale * batch.rewards + config.gamma * jnp.where(batch.ended, 0.0, following)
+
+    def critic_loss(critics: Whitened) -> Float[Array, ""]:
+        if spec.action_size:
+            predicted = values(critics, batch.states, batch.actions)
+        else:
+            predicted = jax.vmap(pick, (0, None))(values(critics, batch.states), batch.actions)
+        return jnp.mean((predicted - target) ** 2, axis=1).sum()
+
+    def actor_loss(actor: Policy) -> tuple[Float[Array, ""], tuple[Array, Array]]:
+        value, entropy = soft_value(actor_key, actor, agent.critics, batch.states, alpha)
+        return -value.mean(), (value.mean(), entropy.mean())
+
+    loss, critic_gradient = jax.value_and_grad(critic_loss)(agent.critics)
+    (_, (value, entropy)), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(agent.actor)
+    wanted = -config.entropy * spec.action_size if spec.action_size else config.entropy * np.log(spec.actions)
+    alpha_gradient = entropy - wanted  # of α·(entropy − wanted): more temperature where there is too little
+    new, states = [], []
+    for old, gradient, state in zip(
+        (agent.actor, agent.critics, agent.log_alpha),
+        (actor_gradient, critic_gradient, alpha * alpha_gradient),
+        agent.optimiser,
+        strict=True,
+    ):
+        change, state = adam.update(gradient, state)
+        new.append(optax.apply_updates(old, change))
+        states.append(state)
+    actor, critics, log_alpha = new
+    targets = mix(agent.targets, critics, config.tau)
+    average = mix(agent.average, actor, 1 - config.average)
+    return Agent(actor, average, critics, targets, log_alpha, tuple(states)), Losses(loss, value, entropy)  # type: ignore[arg-type]
+
+
+def values(critics: Whitened, states: Float[Array, "n obs"], actions: Float[Array, "n act"] | None = None) -> Array:
+    """Of every critic: of the given action vectors, or of all discrete actions."""
+    inputs = states if actions is None else jnp.concatenate([states, jnp.clip(actions, -1.0, 1.0)], axis=1)
+    every = jax.vmap(lambda critic: critic(inputs))(critics)
+    return every if actions is None else every[..., 0]
+
+
+def mix(old: eqx.Module, new: eqx.Module, share: float) -> eqx.Module:
+    return jax.tree.map(lambda o, n: (1 - share) * o + share * n, old, new)

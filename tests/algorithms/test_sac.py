@@ -1,0 +1,114 @@
+"""SAC and CPI-trace in practice: what is learned from, the actor's density, and learning on a world with a known optimum."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hyrlo.access import JaxTraceModel, Rollout, Spec
+from hyrlo.algorithms import sac as s
+from hyrlo.policies import Policy, SquashedGaussian
+from hyrlo.runs import Run
+from tests.pointmass import PointMass
+
+KEY = jax.random.key(0)
+
+
+def numbered_batch(horizon, n, ended=None):
+    """Episodes whose reward at step h of episode i is 10 i + h."""
+    rewards = jnp.arange(horizon)[:, None] + 10.0 * jnp.arange(n)
+    states = rewards[..., None]
+    return Rollout(rewards.sum(0), None, states, rewards.astype(int), rewards, states + 1, rewards, ended)
+
+
+@pytest.mark.parametrize("ends_at_horizon", [False, True])
+def test_only_what_comes_after_the_switch_and_before_the_end_is_kept(ends_at_horizon):
+    config = s.SacConfig(replay=20, ends_at_horizon=ends_at_horizon)
+    ended = jnp.zeros((4, 3), bool).at[1:, 1].set(True)  # episode 1 ends with step 1
+    at = jnp.array([2, 0, 4])
+    replay, count = s.remember(s.empty_replay(Spec(4, 1, 100), config), numbered_batch(4, 3, ended), at, config)
+    assert int(count) == 4
+    assert sorted(np.asarray(replay.rewards[:4])) == [2, 3, 10, 11]
+    over = dict(zip(np.asarray(replay.rewards[:4]).tolist(), np.asarray(replay.ended[:4]).tolist(), strict=True))
+    assert over == {2.0: False, 3.0: ends_at_horizon, 10.0: False, 11.0: True}
+    np.testing.assert_array_equal(replay.next_states[:4], replay.states[:4] + 1)
+
+
+def test_a_full_replay_forgets_the_oldest():
+    config = s.SacConfig(replay=5)
+    replay = s.empty_replay(Spec(4, 1, 100), config)
+    for _ in range(2):
+        replay, _ = s.remember(replay, numbered_batch(4, 1), jnp.zeros(1, int), config)
+    assert int(replay.added) == 8
+    np.testing.assert_array_equal(replay.rewards, [1, 2, 3, 3, 0])
+
+
+class Constant(eqx.Module):
+    """A network that gives mean 0.3 and (before its offset) log-std 0.5."""
+
+    def __call__(self, x):
+        return jnp.broadcast_to(jnp.array([0.3, 0.5]), (len(x), 2))
+
+
+def test_the_actor_s_density_is_that_of_its_actions():
+    actor = SquashedGaussian(Constant())
+    actions, log_density = actor.sample(KEY, jnp.zeros((200_000, 1)))
+    # The mean of 1 / density over the samples in an interval is its length.
+    weights = np.exp(-np.asarray(log_density)) / len(actions)
+    lengths, edges = np.histogram(np.asarray(actions[:, 0]), bins=10, range=(-0.9, 0.9), weights=weights)
+    np.testing.assert_allclose(lengths, np.diff(edges), rtol=0.06)
+    calm = s.calm(actor).act(KEY, jnp.zeros((3, 1)), 0)
+    np.testing.assert_allclose(calm, np.tanh(0.3), atol=1e-6)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_critics_learn_the_reward_and_what_follows_unless_the_episode_ended(ended):
+    """One state that leads to itself and pays 1: 1 / (1 − γ), or 1 if that is the end."""
+    spec, config = Spec(1, 2, 2), s.SacConfig(hidden=16, gamma=0.5, batch=8, learning_rate=3e-3, tau=0.1, replay=8)
+    full = s.empty_replay(spec, config)._replace(rewards=jnp.ones(8), ended=jnp.full(8, ended), added=jnp.asarray(8))
+    full = full._replace(actions=jnp.arange(8) % 2)
+    agent = s.create_agent(KEY, spec, full, config)
+    agent, _ = s.improve(KEY, agent, full, jnp.asarray(1500), spec, config)
+    expected = 1.0 if ended else 2.0
+    np.testing.assert_allclose(s.values(agent.critics, jnp.zeros((1, 2)))[:, 0], expected, atol=0.05)
+
+
+SMALL = s.SacConfig(
+    iterations=8, collections=4, episodes=16, random_collections=4, hidden=32, learning_rate=3e-3, average=0.99
+)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("discrete", [False, True])
+def test_sac_drives_the_point_to_its_goal(discrete):
+    """From 0 to 1 in two steps and stay: −0.5 at best; uniform actions: about −5."""
+    model = JaxTraceModel(PointMass(discrete=discrete))
+    policy = s.sac(model, None, SMALL, KEY, Run(curve_episodes=2))
+    assert float(model.evaluation().rollout(KEY, policy, 500).returns.mean()) > -1.2
+    assert model.ledger.episodes == 16 * (4 + 8 * 4)
+
+
+class Right(Policy):
+    def act(self, key, observations, h):
+        return jnp.ones((len(observations), 1))
+
+
+@pytest.mark.learning
+def test_a_roll_in_shows_what_random_actions_do_not_find():
+    """The goal is 8 steps away, and only near it is anything paid: random pushes do not come there, the roll-in does."""
+
+    class Sparse(PointMass):
+        def step(self, key, latent, actions, h):
+            latent, _, _ = super().step(key, latent, actions, h)
+            reward = (jnp.abs(latent[:, 0] - self.goal) < 0.3).astype(float)
+            return latent, reward, reward > 0
+
+    env = Sparse(horizon=12, goal=4.0)
+    learned, alone = (
+        learn(JaxTraceModel(env), source, SMALL, KEY, Run(curve_episodes=2))
+        for learn, source in ((s.cpi_trace, Right()), (s.sac, None))
+    )
+    returns = [float(JaxTraceModel(env).rollout(KEY, p, 200).returns.mean()) for p in (learned, Right(), alone)]
+    assert returns[0] > returns[1] + 1  # the roll-in runs past the goal; what is learned stays
+    assert returns[2] < 1

@@ -1,0 +1,169 @@
+"""The forward pass with networks: the learned model, the importance weights, and matching of known distributions."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hyrlo.access import JaxTraceModel, Rollout, Spec
+from hyrlo.algorithms import track as t
+from hyrlo.algorithms.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, with_step_scale
+from hyrlo.algorithms.fail import PRESETS, FailConfig, fail
+from hyrlo.data import ObservationDataset
+from hyrlo.distances import mmd2
+from hyrlo.errors import HyrloError
+from hyrlo.policies import Policy
+from hyrlo.runs import Run
+from tests.pointmass import PointMass, drifting
+
+KEY = jax.random.key(0)
+SPEC = Spec(4, 3, actions=0, action_size=2, ends=True)
+
+
+def random_transitions(n=500):
+    keys = jax.random.split(KEY, 3)
+    states = jax.random.normal(keys[0], (1, n, 3)).at[..., -1].set(0.0)
+    actions = jax.random.uniform(keys[1], (1, n, 2), minval=-1.0)
+    moved = states.at[..., :2].add(0.1 * actions)
+    ended = moved[..., 0] > 1.0
+    following = jnp.where(ended[..., None], jnp.array([0.0, 0.0, 1.0]), moved)
+    return Rollout(jnp.zeros(n), None, states, actions, next_states=following)
+
+
+def test_memory_leaves_out_what_had_ended_and_forgets_the_oldest():
+    memory = Memory.create(SPEC, 4)
+    states = (
+        jnp.arange(6.0)[None, :, None] * jnp.array([1.0, 1.0, 0.0])
+        + jnp.array([0, 0, 1.0]) * (jnp.arange(6) == 2)[:, None]
+    )
+    batch = Rollout(jnp.zeros(6), None, states, jnp.zeros((1, 6, 2)), next_states=states)
+    memory = memory.add(batch, 1, SPEC)
+    assert int(memory.added) == 4  # the last four of 0, 1, 3, 4, 5
+    np.testing.assert_array_equal(memory.states[:, 0], [1, 3, 4, 5])
+    again = Rollout(jnp.zeros(1), None, states[:, 1:2], jnp.zeros((1, 1, 2)), next_states=states[:, 1:2])
+    memory = memory.add(again, 1, SPEC)
+    np.testing.assert_array_equal(memory.states[:, 0], [1, 3, 4, 5])
+    assert int(memory.added) == 5
+
+
+def test_other_units_are_the_same_model():
+    dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), DynamicsConfig(hidden=8))
+    batch = random_transitions(20)
+    other = with_step_scale(dynamics, jnp.array([0.5, 2.0, 3.0]))
+    np.testing.assert_allclose(
+        dynamics(batch.states[0], batch.actions[0]), other(batch.states[0], batch.actions[0]), atol=1e-5
+    )
+
+
+def test_a_model_learns_how_states_move_and_where_episodes_end():
+    config = DynamicsConfig(hidden=32, updates=1500, memory=500)
+    batch = random_transitions()
+    memory = Memory.create(SPEC, config.memory).add(batch, 1, SPEC)
+    dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), config)
+    dynamics, error = learn_dynamics(KEY, dynamics, memory, config)
+    assert float(error) < 0.05  # in units of a typical step's square
+    predicted, following = np.asarray(dynamics(batch.states[0], batch.actions[0])), np.asarray(batch.next_states[0])
+    clear = np.abs(np.asarray(batch.states[0, :, 0]) - 1.0) > 0.2
+    np.testing.assert_allclose(predicted[clear, 2], following[clear, 2], atol=1e-6)
+    np.testing.assert_allclose(predicted[clear], following[clear], atol=0.1)
+
+
+def test_an_ended_episode_stays_where_it_is():
+    dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), DynamicsConfig(hidden=8))
+    absorbing = jnp.array([[0.0, 0.0, 1.0]])
+    np.testing.assert_array_equal(dynamics(absorbing, jnp.ones((1, 2))), absorbing)
+
+
+def test_importance_weights_are_density_ratios():
+    spec = Spec(1, 2, actions=0, action_size=1)
+    old = t.fresh_policy(KEY, spec, jnp.zeros(2), jnp.ones(2), t.TrackConfig(std=0.5))
+    new = eqx.tree_at(lambda p: p.log_std, old, jnp.log(jnp.array([0.4])))
+    states = jax.random.normal(KEY, (50_000, 2))
+    actions = old.act(KEY, states, 0)
+    starts = t.Starts(states, actions, old.log_density(states, actions), states)
+    np.testing.assert_allclose(t.importance(old, starts), 1.0, atol=1e-5)
+    weights = np.asarray(t.importance(new, starts))
+    assert abs(weights.mean() - 1) < 0.02
+    noise = np.asarray(actions - new.mean(states))
+    assert abs(np.sqrt((weights[:, None] * noise**2).mean()) - 0.4) < 0.01  # what the new policy would have done
+
+
+def test_goals_are_the_means_of_features_of_kernels_of_several_widths():
+    data, shift, scale = drifting(3, n=400), jnp.zeros(1), jnp.full(1, 0.5)
+    frequencies = jax.random.normal(KEY, (1, 4000))
+    goals = t.goals_after(data, 1, 3, frequencies, shift, scale, k=3)
+    np.testing.assert_array_equal(goals.real, [True, True, False])
+    x, y = (jnp.asarray(data.at(h)) / 0.5 for h in (2, 3))
+    widths = np.asarray(jnp.median(jnp.abs(frequencies[:, :4] / goals.frequencies[0, :, :4]), axis=0)) / np.array(
+        t.WIDTHS
+    )
+    np.testing.assert_allclose(widths, widths[0], rtol=1e-5)
+    exact = np.mean([mmd2(x, y, bandwidth=float(widths[0]) * w) for w in t.WIDTHS])
+    seen = t.random_features(y, goals.frequencies[0], jnp.ones(()))
+    assert float(jnp.sum((seen.mean(axis=0) - goals.means[0]) ** 2)) == pytest.approx(exact, rel=0.1)
+
+
+def test_the_distance_is_unbiased():
+    """Of samples of the goal's own distribution it is zero on average; with each sample in its own mean it is not."""
+    seen = jax.random.normal(KEY, (4000, 20, 3))
+    distances = jax.vmap(lambda s: t.unbiased_distance2(s, jnp.zeros(3)))(seen)
+    assert abs(float(distances.mean())) < 4 * float(distances.std()) / 4000**0.5 < 0.01
+    shifted = jax.vmap(lambda s: t.unbiased_distance2(s, jnp.array([0.5, 0.0, 0.0])))(seen)
+    assert abs(float(shifted.mean()) - 0.25) < 0.02
+
+
+def config_of(estimator, **options):
+    preset = PRESETS["paper" if estimator == "importance" else "model"]
+    track = t.TrackConfig(updates=300, hidden=32, dynamics=DynamicsConfig(hidden=32, updates=300), **options)
+    return dataclasses.replace(preset, samples=300, estimator=estimator, track=track)
+
+
+def states_of(env, policy, n=2000):
+    model = JaxTraceModel(env)
+    steps = tuple(range(env.horizon))
+    return np.asarray(model.rollout(jax.random.key(5), policy, n, record=steps, next_states=True).next_states)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("estimator", "share"), [("model", 1), ("model", 2), ("importance", 1)])
+def test_states_follow_moving_gaussians(estimator, share):
+    env = PointMass(horizon=4)
+    run = Run(curve_episodes=2)
+    policy = fail(JaxTraceModel(env), drifting(4), config_of(estimator, share_steps=share), KEY, run)
+    reached = states_of(env, policy)[:, :, 0]
+    assert [line["horizon"] for line in run.metrics] == list(range(0, 4, share))
+    np.testing.assert_allclose(reached.mean(axis=1), 0.2 * np.arange(1, 5), atol=0.06)
+    np.testing.assert_allclose(reached.std(axis=1), 0.1, atol=0.05)
+    assert float(jnp.exp(policy.steps.log_std).min()) >= 0.1 - 1e-6  # the floor
+    ess = [line["ess"] for line in run.metrics]
+    assert min(ess) == 1 if estimator == "model" else max(ess) < 0.9
+
+
+class Pushes(Policy):
+    """Right with probability 0.7, else nothing."""
+
+    def act(self, key, observations, h):
+        return 1 + jax.random.bernoulli(key, 0.7, observations.shape[:1]).astype(int)
+
+
+@pytest.mark.learning
+def test_discrete_actions_are_matched_through_the_model():
+    env = PointMass(horizon=3, discrete=True, noise=0.05)
+    behaviour = states_of(env, Pushes())
+    first = np.asarray(env.initial(KEY, 2000))
+    data = ObservationDataset((first, *behaviour))
+    policy = fail(JaxTraceModel(env), data, config_of("model"), KEY, Run(curve_episodes=2))
+    reached = states_of(env, policy)
+    for h in range(3):
+        assert float(mmd2(jnp.asarray(reached[h]), jnp.asarray(behaviour[h]))) < 0.02
+
+
+def test_what_cannot_be_combined_is_refused():
+    data, model = drifting(2, n=20), JaxTraceModel(PointMass(horizon=2))
+    with pytest.raises(HyrloError, match="discrete actions"):
+        fail(model, data, FailConfig(), KEY, Run())
+    with pytest.raises(HyrloError, match="share-steps"):
+        fail(model, data, config_of("importance", share_steps=2), KEY, Run())
