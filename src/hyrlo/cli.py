@@ -30,7 +30,7 @@ from hyrlo.parsing import first_option, parse
 from hyrlo.progress import Progress
 from hyrlo.runs import seed_directories, summarise
 from hyrlo.serialize import load_policy
-from hyrlo.training import DEFAULT_PRESET, Trained, evaluate_run, preset_config, train
+from hyrlo.training import Trained, default_preset, evaluate_run, preset_config, train
 from hyrlo.transitions import TransitionDataset, load_states
 
 Config = TypeVar("Config")
@@ -70,16 +70,16 @@ class TrainArgs(Generic[Config]):
     """First (or only) seed: of the behaviour data and of training."""
     seeds: int | None = None
     """Train this many seeds, seed … seed + K − 1, each in a directory of its own."""
-    preset: str = DEFAULT_PRESET
-    """`paper`, `fast` or `lean`: defaults of the options below."""
+    preset: str | None = None
+    """Defaults of the options below: `paper`, `fast`, `lean` or `model`; by default `fast`, for gym: `model`."""
     out: str | None = None
     """Run directory (default: runs/ALGO-ENV-hH-seedS)."""
     resume: bool = False
     """Continue a run that was stopped; the final policy is the same, bit for bit."""
-    eval_episodes: int = 1000
-    """Episodes of the final evaluation."""
-    curve_episodes: int = 200
-    """Episodes of each evaluation along the curve."""
+    eval_episodes: int | None = None
+    """Episodes of the final evaluation (default: 1000; for gym: 100)."""
+    curve_episodes: int | None = None
+    """Episodes of each evaluation along the curve (default: 200; for gym: 20)."""
     quiet: bool = False
     """No progress."""
     lock: LockConfig = field(default_factory=LockConfig)
@@ -124,13 +124,15 @@ def command_train(argv: Sequence[str]) -> None:
             return
         raise HyrloError("train: give an algorithm and an environment, e.g. `hyrlo train foobar lock`")
     algo, rest = argv[0], argv[1:]
-    config = preset_config(algo, first_option(rest, "--preset") or DEFAULT_PRESET)
+    env = next((word for word in rest if word.startswith("gym:")), "")
+    preset = first_option(rest, "--preset") or default_preset(algo, env)
+    config = preset_config(algo, preset)
     kind: Any = TrainArgs[type(config)]  # type: ignore[misc]
     args = parse(kind, rest, f"hyrlo train {algo}", default_config=config)
     if args.seeds is not None and args.seeds < 1:
         raise HyrloError(f"--seeds is {args.seeds}; give at least 1")
     for name in ("eval_episodes", "curve_episodes"):
-        if getattr(args, name) < 1:
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             raise HyrloError(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1")
     if args.max_episodes is not None and (args.data is None or ALGORITHMS[algo].learns_from == "transitions"):
         raise HyrloError("--max-episodes: is for --data with states; leave it out")
@@ -138,7 +140,7 @@ def command_train(argv: Sequence[str]) -> None:
     from_data = None if data is None else data.horizon
     world = _world(args.env, from_data if args.horizon is None else args.horizon, args.lock, args.gym)
     if args.roll_in and ALGORITHMS[algo].learns_from != "roll-in":
-        raise HyrloError(f"--roll-in: {algo} has no use for a roll-in; it is for psdp-trace")
+        raise HyrloError(f"--roll-in: {algo} has no use for a roll-in; it is for psdp-trace and cpi")
     source = load_policy(args.roll_in) if args.roll_in else data
 
     def one(seed: int, directory: Path, label: str) -> Trained:

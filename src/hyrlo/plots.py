@@ -76,10 +76,34 @@ def compare(path: Path, groups: dict[str, list[list[dict[str, Any]]]], title: st
     _save(figure, path)
 
 
-def _held(run: list[dict[str, Any]], grid: np.ndarray) -> np.ndarray:
-    """The success rate at every point of the grid: that of the newest evaluation, 0 before the first."""
-    newest = np.searchsorted([line["episodes"] for line in run], grid, side="right")
-    return np.concatenate([[0.0], [line["success_rate"] for line in run]])[newest]
+def returns(path: Path, groups: dict[str, list[list[dict[str, Any]]]], behaviour: float, title: str) -> None:
+    """Return against environment steps: median and 25–75 % over seeds, and the behaviour's return as a line."""
+    figure, axes = plt.subplots(figsize=(6.8, 4.0), layout="constrained")
+    for number, (label, runs) in enumerate(groups.items()):
+        grid = np.unique(np.concatenate([[line["steps"] for line in run] for run in runs]))
+        values = np.array([_held(run, grid, "steps", "return_mean", run[0]["return_mean"]) for run in runs])
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+        axes.plot(grid, middle, label=f"{label} ({len(runs)} seeds)", color=f"C{number}")
+        axes.fill_between(grid, low, high, alpha=0.2, linewidth=0, color=f"C{number}")
+        switches = [line["steps"] for run in runs for line in run if line["phase"] == "forward"]
+        if switches:
+            axes.axvspan(0, max(switches), color=f"C{number}", alpha=0.05, linewidth=0)
+            axes.text(max(switches) / 2, 1.01, "forward", ha="center", transform=axes.get_xaxis_transform(), fontsize=8)
+    axes.axhline(behaviour, color="grey", linestyle="--", linewidth=1, label="behaviour that made the logs")
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("return")
+    axes.set_title(f"{title}; median and 25–75 % over seeds", fontsize=9, pad=14)
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def _held(
+    run: list[dict[str, Any]], grid: np.ndarray, by: str = "episodes", value: str = "success_rate", before: float = 0.0
+) -> np.ndarray:
+    """The value at every point of the grid: that of the newest evaluation, `before` it the first."""
+    newest = np.searchsorted([line[by] for line in run], grid, side="right")
+    return np.concatenate([[before], [line[value] for line in run]])[newest]
 
 
 def scaling(path: Path, groups: dict[str, dict[int, list[int]]], title: str) -> None:

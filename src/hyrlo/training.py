@@ -37,6 +37,12 @@ class Trained:
     result: dict[str, Any]
 
 
+def default_preset(algo: str, env: str) -> str:
+    """`fast`; for Gymnasium environments `model`, where the algorithm has it."""
+    check_name(algo, ALGORITHMS, "algorithm")
+    return "model" if env.startswith("gym:") and "model" in ALGORITHMS[algo].presets else DEFAULT_PRESET
+
+
 def preset_config(algo: str, preset: str = DEFAULT_PRESET) -> Any:
     """The config of an algorithm's preset."""
     check_name(algo, ALGORITHMS, "algorithm")
@@ -53,20 +59,27 @@ def train(
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
-    curve_episodes: int = 200,
-    eval_episodes: int = 1000,
+    curve_episodes: int | None = None,
+    eval_episodes: int | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train `algo` and evaluate what it learned.
 
     `source` is what the algorithm learns from besides the world: offline states (by default the environment's behaviour
     data, drawn from `seed`), for hyq tuples with actions and rewards, for psdp-trace a roll-in policy (by default
-    uniform), for briee nothing. With `out`, the run is kept in that
-    directory and can be resumed.
+    uniform), for briee and sac nothing. With `out`, the run is kept in that directory and can be resumed.
+    `curve_episodes` and `eval_episodes` are 200 and 1000 by default, where the environment is in Python 20 and 100.
     """
     world = make(world) if isinstance(world, str) else world
-    config = preset_config(algo) if config is None else config
+    config = preset_config(algo, default_preset(algo, world.name)) if config is None else config
     algorithm = ALGORITHMS[algo]
+    if world.spec.action_size and not algorithm.vectors:
+        raise HyrloError(
+            f"{algo} needs discrete actions, but those of {world.name} are vectors; use foobar, fail, cpi or sac"
+        )
+    slow = world.name.startswith("gym:")
+    curve_episodes = (20 if slow else 200) if curve_episodes is None else curve_episodes
+    eval_episodes = (100 if slow else 1000) if eval_episodes is None else eval_episodes
     described, source = _source(algorithm.learns_from, world, source, config, seed)
     settings = {
         "algo": algo,

@@ -65,17 +65,17 @@ def test_the_actor_s_density_is_that_of_its_actions():
 @pytest.mark.parametrize("ended", [False, True])
 def test_critics_learn_the_reward_and_what_follows_unless_the_episode_ended(ended):
     """One state that leads to itself and pays 1: 1 / (1 − γ), or 1 if that is the end."""
-    spec, config = Spec(1, 2, 2), s.SacConfig(hidden=16, gamma=0.5, batch=8, learning_rate=3e-3, tau=0.1, replay=8)
+    spec, config = Spec(1, 2, 2), s.SacConfig(hidden=16, gamma=0.5, batch=8, tau=0.1, replay=8)
     full = s.empty_replay(spec, config)._replace(rewards=jnp.ones(8), ended=jnp.full(8, ended), added=jnp.asarray(8))
     full = full._replace(actions=jnp.arange(8) % 2)
     agent = s.create_agent(KEY, spec, full, config)
-    agent, _ = s.improve(KEY, agent, full, jnp.asarray(1500), spec, config)
+    agent, _ = s.improve(KEY, agent, full, jnp.asarray(1500), jnp.asarray(3e-3), spec, config)
     expected = 1.0 if ended else 2.0
     np.testing.assert_allclose(s.values(agent.critics, jnp.zeros((1, 2)))[:, 0], expected, atol=0.05)
 
 
 SMALL = s.SacConfig(
-    iterations=8, collections=4, episodes=16, random_collections=4, hidden=32, learning_rate=3e-3, average=0.99
+    iterations=8, collections=4, episodes=16, random_collections=4, utd=1.0, hidden=32, learning_rate=3e-3, average=0.99
 )
 
 

@@ -6,8 +6,10 @@ from hyrlo.algorithms.base import Algorithm
 ALGORITHMS = {
     algorithm.name: algorithm
     for algorithm in (
-        Algorithm("foobar", "match the states forwards, then improve backwards", foobar.foobar, foobar.PRESETS),
-        Algorithm("fail", "the forward pass alone: match the states (Alg. 3)", fail.fail, fail.PRESETS),
+        Algorithm(
+            "foobar", "match the states forwards, then improve backwards", foobar.foobar, foobar.PRESETS, vectors=True
+        ),
+        Algorithm("fail", "the forward pass alone: match the states (Alg. 3)", fail.fail, fail.PRESETS, vectors=True),
         Algorithm("psdp", "the backward pass with a reset model (Alg. 1)", psdp.psdp, psdp.PRESETS, access="reset"),
         Algorithm(
             "psdp-trace",
@@ -22,6 +24,7 @@ ALGORITHMS = {
             sac.cpi_trace,
             sac.PRESETS,
             learns_from="roll-in",
+            vectors=True,
         ),
         Algorithm(
             "hyq",
@@ -43,6 +46,7 @@ ALGORITHMS = {
             sac.sac,
             sac.PRESETS,
             learns_from="nothing",
+            vectors=True,
         ),
     )
 }

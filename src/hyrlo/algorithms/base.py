@@ -48,3 +48,5 @@ class Algorithm:
     presets: Mapping[str, Any]
     access: Literal["trace", "reset"] = "trace"
     learns_from: Literal["states", "transitions", "roll-in", "nothing"] = "states"
+    vectors: bool = False
+    """Whether actions may be vectors."""

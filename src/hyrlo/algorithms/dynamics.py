@@ -23,7 +23,7 @@ class DynamicsConfig:
 
     hidden: int = 128
     """Width of its two hidden layers."""
-    updates: int = 500
+    updates: int = 300
     """Gradient steps after each collection; the model is carried on, not begun anew."""
     learning_rate: float = 1e-3
     batch: int = 256

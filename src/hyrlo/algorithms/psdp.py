@@ -21,7 +21,7 @@ from hyrlo.access import Rollout, TraceModel, require_reset
 from hyrlo.algorithms.base import Run
 from hyrlo.algorithms.fit import FitConfig, create_q, fit_q
 from hyrlo.data import ObservationDataset
-from hyrlo.errors import check_positive
+from hyrlo.errors import HyrloError, check_positive
 from hyrlo.policies import Greedy, Policy, Stack, switch
 
 
@@ -81,6 +81,8 @@ def improve_backwards(
 ) -> Policy:
     """The loop both algorithms share. The curve shows `π^f ∘_h π^b`, where there is a roll-in; else `unif ∘_h π^b`."""
     spec = model.spec
+    if spec.action_size:
+        raise HyrloError("psdp tries every action, so actions must be discrete; for vectors use --improve sac")
     unlearned = create_q(key, spec.observation_size, spec.actions, config.fit)
     phase = run.phase("backward", reversed(range(spec.horizon)), Stack.repeat(Greedy(unlearned), spec.horizon), model)
     for h in phase:

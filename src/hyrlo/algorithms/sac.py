@@ -35,15 +35,15 @@ from hyrlo.policies import Greedy, Policy, Softmax, SquashedGaussian, switch
 class SacConfig:
     """Soft actor-critic with many episodes at once."""
 
-    iterations: int = 50
+    iterations: int = 40
     """Points of the curve, each with an evaluation and a checkpoint."""
-    collections: int = 10
+    collections: int = 4
     """Collections of episodes, each followed by updates, per iteration."""
-    episodes: int = 8
+    episodes: int = 16
     """Episodes at once."""
-    random_collections: int = 10
+    random_collections: int = 2
     """The first ones act uniformly (after the switch), and nothing is learned from them yet."""
-    utd: float = 1.0
+    utd: float = 0.25
     """Updates per transition that is learned from."""
     batch: int = 256
     hidden: int = 128
@@ -52,11 +52,13 @@ class SacConfig:
     """Normalise the critics' hidden layers; without it, values can explode."""
     critics: int = 2
     gamma: float = 0.99
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
+    last_learning_rate: float = 0.1
+    """Share of it that is left in the last iteration; it falls linearly."""
     tau: float = 0.005
     """Share of the critics that their slow targets take over at each update."""
-    entropy: float = 0.5
-    """Target entropy: minus this per dimension of an action vector; this share of log A for A discrete actions."""
+    entropy: float | None = None
+    """Target entropy: per dimension of an action vector (default −0.5), or as a share of log A for A actions (default 0.2)."""
     temperature: float = 0.1
     """α at first."""
     entropy_in_backup: bool = False
@@ -138,10 +140,12 @@ def learn(
     for t in phase:
         agent, replay = begin() if t == 0 else phase.state
         replay = Replay(*replay)
+        left = 1 - t / config.iterations
+        rate = jnp.asarray(config.learning_rate * (left + (1 - left) * config.last_learning_rate))
         for i in range(config.collections):
             collect_key, update_key = jax.random.split(fold_in(fold_in(key, t), i))
             replay, added = collect(collect_key, agent.actor, replay)
-            agent, losses = improve(update_key, agent, replay, (config.utd * added).astype(int), spec, config)
+            agent, losses = improve(update_key, agent, replay, (config.utd * added).astype(int), rate, spec, config)
         metrics = {k: float(v) for k, v in losses._asdict().items()}
         phase.done(spec.horizon, (agent, tuple(replay)), evaluate=calm(agent.average), iteration=t, **metrics)
     return calm(phase.state[0].average)
@@ -195,7 +199,7 @@ def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, config: SacConfi
 
     critics = jax.vmap(critic)(jax.random.split(critic_key, config.critics))
     log_alpha = jnp.log(jnp.asarray(config.temperature))
-    adam = optax.adam(config.learning_rate)
+    adam = optax.scale_by_adam()
     return Agent(
         actor, actor, critics, critics, log_alpha, (adam.init(actor), adam.init(critics), adam.init(log_alpha))
     )
@@ -216,25 +220,33 @@ class Losses(NamedTuple):
 
 @eqx.filter_jit
 def improve(
-    key: PRNGKeyArray, agent: Agent, replay: Replay, updates: Int[Array, ""], spec: Spec, config: SacConfig
+    key: PRNGKeyArray,
+    agent: Agent,
+    replay: Replay,
+    updates: Int[Array, ""],
+    rate: Float[Array, ""],
+    spec: Spec,
+    config: SacConfig,
 ) -> tuple[Agent, Losses]:
-    """`updates` times: critics, actor, temperature, targets."""
+    """`updates` times, at learning rate `rate`: critics, actor, temperature, targets."""
     known = jnp.minimum(replay.added, len(replay.rewards))
 
     def one(t: Int[Array, ""], carry: tuple[Agent, Losses]) -> tuple[Agent, Losses]:
         batch_key, update_key = jax.random.split(fold_in(key, t))
         rows = (jax.random.uniform(batch_key, (config.batch,)) * known).astype(int)
         batch = Replay(*(x[rows] for x in replay[:5]), replay.added)  # type: ignore[call-arg]
-        return update(update_key, carry[0], batch, spec, config)
+        return update(update_key, carry[0], batch, rate, spec, config)
 
     nothing = jnp.zeros(())
     return jax.lax.fori_loop(0, updates, one, (agent, Losses(nothing, nothing, nothing)))
 
 
-def update(key: PRNGKeyArray, agent: Agent, batch: Replay, spec: Spec, config: SacConfig) -> tuple[Agent, Losses]:
+def update(
+    key: PRNGKeyArray, agent: Agent, batch: Replay, rate: Float[Array, ""], spec: Spec, config: SacConfig
+) -> tuple[Agent, Losses]:
     """One gradient step on everything."""
     next_key, actor_key = jax.random.split(key)
-    adam = optax.adam(config.learning_rate)
+    adam = optax.scale_by_adam()
     alpha = jnp.exp(agent.log_alpha)
 
     def soft_value(
@@ -265,7 +277,8 @@ def update(key: PRNGKeyArray, agent: Agent, batch: Replay, spec: Spec, config: S
 
     loss, critic_gradient = jax.value_and_grad(critic_loss)(agent.critics)
     (_, (value, entropy)), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(agent.actor)
-    wanted = -config.entropy * spec.action_size if spec.action_size else config.entropy * np.log(spec.actions)
+    default, most = (-0.5, spec.action_size) if spec.action_size else (0.2, np.log(spec.actions))
+    wanted = most * (default if config.entropy is None else config.entropy)
     alpha_gradient = entropy - wanted  # of α·(entropy − wanted): more temperature where there is too little
     new, states = [], []
     for old, gradient, state in zip(
@@ -275,7 +288,7 @@ def update(key: PRNGKeyArray, agent: Agent, batch: Replay, spec: Spec, config: S
         strict=True,
     ):
         change, state = adam.update(gradient, state)
-        new.append(optax.apply_updates(old, change))
+        new.append(jax.tree.map(lambda x, c: x - rate * c, old, change))
         states.append(state)
     actor, critics, log_alpha = new
     targets = mix(agent.targets, critics, config.tau)

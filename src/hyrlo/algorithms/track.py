@@ -42,15 +42,15 @@ WIDTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernels, in median distances: near to ma
 class TrackConfig:
     """The forward pass for `--estimator model`, and for vector-valued actions."""
 
-    share_steps: int = 1
-    """k: so many consecutive steps share a policy (`model` only)."""
+    share_steps: int = 0
+    """k: so many consecutive steps share a policy (`model` only). 0: as many as make 40 policies at most."""
     rounds: int = 2
     """Collections, each followed by an update, per policy."""
     explore: float = 0.5
     """Share of the first round's episodes whose last k actions are uniform."""
     hidden: int = 64
     """Width of the policies' two hidden layers."""
-    updates: int = 500
+    updates: int = 300
     """Gradient steps on the policy after each collection."""
     learning_rate: float = 1e-3
     batch: int = 128
@@ -66,7 +66,9 @@ class TrackConfig:
     dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
 
     def __post_init__(self) -> None:
-        check_positive(self, "share_steps", "rounds", "hidden", "updates", "learning_rate", "batch", "std", "std_floor")
+        check_positive(self, "rounds", "hidden", "updates", "learning_rate", "batch", "features", "std", "std_floor")
+        if self.share_steps < 0:
+            raise HyrloError(f"share_steps is {self.share_steps}; give a number of steps, or 0")
         if not 0 <= self.explore <= 1:
             raise HyrloError(f"explore is {self.explore}; give a share from 0 to 1")
 
@@ -99,6 +101,8 @@ def track(
 ) -> Stack:
     """The forward policy π^f."""
     spec, k = model.spec, config.share_steps
+    if k == 0:
+        k = -(-model.spec.horizon // 40) if estimator == "model" else 1
     if estimator == "importance" and (k > 1 or not spec.action_size):
         raise HyrloError(
             "estimator importance here weighs single steps and action vectors; leave out --track.share-steps"

@@ -7,13 +7,16 @@ from typing import Any, Literal
 
 from hyrlo.algorithms import ALGORITHMS
 from hyrlo.algorithms.briee import BrieeConfig
+from hyrlo.algorithms.dynamics import DynamicsConfig
 from hyrlo.algorithms.fit import FitConfig
 from hyrlo.algorithms.foobar import FoobarConfig
 from hyrlo.algorithms.hyq import HyqConfig
 from hyrlo.algorithms.online import OnlineConfig
 from hyrlo.algorithms.psdp import PsdpConfig
+from hyrlo.algorithms.sac import SacConfig
 
 Scale = Literal["smoke", "quick", "paper"]
+SMOKE_DYNAMICS = DynamicsConfig(hidden=8, updates=10, memory=500)
 SMOKE_FIT = FitConfig(updates=20, restarts=2, rounds=1)
 
 
@@ -29,14 +32,19 @@ def smoke(config: Any) -> Any:
             forward = replace(
                 config.forward, samples=50, offline_samples=100, features=32, fit=SMOKE_FIT,
                 game=replace(config.forward.game, iterations=20),
+                track=replace(config.forward.track, updates=10, hidden=8, features=32, dynamics=SMOKE_DYNAMICS),
             )  # fmt: skip
             explore = replace(config.explore, samples=50, features=32, fit=SMOKE_FIT)
-            return replace(config, forward=forward, backward=smoke(config.backward), explore=explore)
+            return replace(
+                config, forward=forward, backward=smoke(config.backward), explore=explore, sac=smoke(config.sac)
+            )
         case PsdpConfig():
             return replace(config, samples=60, offline_samples=100, fit=replace(SMOKE_FIT, solver=config.fit.solver))
         case HyqConfig():
             fit = replace(SMOKE_FIT, solver=config.fit.solver)
             return replace(config, offline_samples=100, updates=20, batch=64, fit=fit, online=OnlineConfig(10, 2))
+        case SacConfig():
+            return replace(config, iterations=2, episodes=4, hidden=8, batch=16, replay=1000)
         case BrieeConfig():
             return replace(config, rounds=2, updates=4, batch=32, hidden=16, online=OnlineConfig(10, 2))
     raise TypeError(f"no smoke sizes for {type(config).__name__}")

@@ -7,9 +7,9 @@ import dataclasses
 import io
 import json
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ class RunSpec:
     seed: int
     curve_episodes: int = 200
     eval_episodes: int = 1000
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the environment."""
+    source: tuple[Callable[..., Any], Mapping[str, Any]] | None = None
+    """A function of (world, seed) and further arguments that makes what to learn from; by default the environment's own."""
 
     def path(self, base: Path) -> Path:
         return base / f"{self.group}-h{self.horizon}" / f"seed-{self.seed}"
@@ -69,16 +73,19 @@ def execute(specs: list[RunSpec], base: Path, jobs: int = 1) -> None:
 
 
 def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
+    world = make(spec.env, spec.horizon, **spec.options)
+    source = spec.source[0](world, spec.seed, **spec.source[1]) if spec.source else None
     return train(
-        spec.algo, make(spec.env, spec.horizon), config=spec.config, seed=spec.seed, out=spec.path(base), resume=True,
+        spec.algo, world, source, config=spec.config, seed=spec.seed, out=spec.path(base), resume=True,
         curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
         progress=Progress(enabled=label is not None, label=label or ""),
     ).result  # fmt: skip
 
 
 def tell(number: int, of: int, spec: RunSpec, result: dict[str, Any]) -> None:
+    success = "" if result["success_rate"] is None else f"success {result['success_rate']:.3f}, "
     say(
-        f"{number}/{of}  {spec.group} H={spec.horizon} seed {spec.seed}: success {result['success_rate']:.3f} after "
+        f"{number}/{of}  {spec.group} H={spec.horizon} seed {spec.seed}: {success}return {result['return_mean']:.3f} after "
         f"{result['episodes']:,} episodes, {result['wall_seconds']:.0f} s"
     )
 
@@ -103,7 +110,7 @@ class Finished:
 
     def solved_after(self, level: float = 0.9) -> int | None:
         """Training episodes at the first evaluation with at least this success; None if there was none."""
-        return next((line["episodes"] for line in self.metrics if line["success_rate"] >= level), None)
+        return next((line["episodes"] for line in self.metrics if (line["success_rate"] or 0.0) >= level), None)
 
     def forward_success(self) -> float:
         """Of the whole forward policy, at the end of its pass."""

@@ -1,0 +1,119 @@
+"""Gymnasium tasks from state logs of mixed quality: FOOBAR, beside SAC from scratch at equal environment steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hyrlo import plots
+from hyrlo.algorithms.foobar import PRESETS as FOOBAR
+from hyrlo.algorithms.sac import PRESETS as SAC
+from hyrlo.data import ObservationDataset
+from hyrlo.envs import World, make
+from hyrlo.envs.gym_collect import Noisy, collect_states
+from hyrlo.experiments.behaviour import Balance, Pump
+from hyrlo.experiments.recipes import Scale, smoke
+from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
+from hyrlo.policies import Policy
+
+TITLE = "MountainCar, CartPole and MountainCarContinuous from state logs: FOOBAR beside SAC from scratch"
+SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
+OPTIONS = {"num_envs": 32}
+EPISODES = {"smoke": 20, "quick": 500, "paper": 500}
+BEHAVIOUR_EPISODES = 500
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment, and who made the logs: half of the episodes with a little noise, half with a lot."""
+
+    env: str
+    horizon: int
+    policy: Policy
+    noise: tuple[float, float]
+
+    def policies(self, world: World) -> list[Policy]:
+        return [Noisy(self.policy, world.spec.uniform(), jnp.asarray(epsilon)) for epsilon in self.noise]
+
+
+TASKS = {
+    "MountainCar": Task("gym:MountainCar-v0", 200, Pump(), (0.4, 0.8)),
+    "CartPole": Task("gym:CartPole-v1", 200, Balance(), (0.3, 0.8)),
+    "MountainCarContinuous": Task("gym:MountainCarContinuous-v0", 200, Pump(0.6), (0.2, 0.6)),
+}
+
+
+def logs(world: World, seed: int, task: str, scale: Scale) -> ObservationDataset:
+    """States alone, as a user would have them."""
+    return collect_states(world, TASKS[task].policies(world), EPISODES[scale], seed=seed)  # type: ignore[arg-type]
+
+
+def runs(scale: Scale, seeds: int) -> list[RunSpec]:
+    tasks = ["CartPole"] if scale == "smoke" else list(TASKS)
+    return [
+        spec_of(method, task, seed, scale) for task in tasks for method in ("foobar", "sac") for seed in range(seeds)
+    ]
+
+
+def spec_of(method: str, task: str, seed: int, scale: Scale) -> RunSpec:
+    episodes: dict[str, Any] = {"episodes": 32, "collections": 2, "random_collections": 1}
+    forward = FOOBAR["model"].forward
+    foobar: Any = replace(
+        FOOBAR["model"],
+        forward=replace(forward, track=replace(forward.track, share_steps=10)),
+        sac=replace(FOOBAR["model"].sac, **episodes),
+    )
+    sac: Any = replace(SAC["fast"], iterations=75, **episodes)  # more steps than FOOBAR takes
+    config = foobar if method == "foobar" else sac
+    return RunSpec(
+        f"{method}-{task}", method, TASKS[task].env, 10 if scale == "smoke" else TASKS[task].horizon,
+        smoke(config) if scale == "smoke" else config, seed, curve_episodes=4 if scale == "smoke" else 32,
+        eval_episodes=10 if scale == "smoke" else 200, options=OPTIONS,
+        source=(logs, {"task": task, "scale": scale}) if method == "foobar" else None,
+    )  # fmt: skip
+
+
+def report(runs: list[Finished], out: Path, scale: Scale) -> str:
+    """The behaviour's return is measured here, on fresh episodes; everything else comes from the stored runs."""
+    groups, rows, table = by_group(runs), [], []
+    for task in dict.fromkeys(run.spec.group.split("-", 1)[1] for run in runs):
+        ours, scratch = groups.get(f"foobar-{task}", []), groups.get(f"sac-{task}", [])
+        if not ours:
+            continue
+        behaviour = behaviour_return(task, ours[0].spec.horizon, 20 if scale == "smoke" else BEHAVIOUR_EPISODES)
+        steps = float(np.median([run.result["steps"] for run in ours]))
+        equal = [at_steps(run, steps) for run in scratch]
+        forward = [[m for m in run.metrics if m["phase"] == "forward"][-1]["return_mean"] for run in ours]
+        table.append(
+            [
+                task, str(len(ours)), f"{behaviour:.1f}", spread(forward),
+                spread([run.result["return_mean"] for run in ours]), spread(equal) if equal else "", f"{steps:,.0f}",
+                spread([run.result["wall_seconds"] for run in ours]),
+            ]
+        )  # fmt: skip
+        rows += [{**row_of(run), "behaviour_return": round(behaviour, 2)} for run in ours + scratch]
+        curves = {"FOOBAR": [r.metrics for r in ours], "SAC from scratch": [r.metrics for r in scratch]}
+        plots.returns(out / f"{task}.png", {k: v for k, v in curves.items() if v}, behaviour, task)
+    write_csv(out / "gymnasium.csv", rows)
+    header = [
+        "task", "seeds", "behaviour", "forward policy", "FOOBAR", "SAC from scratch, equal steps", "steps", "seconds",
+    ]  # fmt: skip
+    return markdown(header, table)
+
+
+def behaviour_return(task: str, horizon: int, episodes: int) -> float:
+    world = make(TASKS[task].env, horizon, **OPTIONS)
+    policies = TASKS[task].policies(world)
+    model = world.trace_model()
+    returns = [model.rollout(jax.random.key(i), p, episodes // 2).returns.mean() for i, p in enumerate(policies)]
+    return float(np.mean(returns))
+
+
+def at_steps(run: Finished, steps: float) -> float:
+    """Return at the last evaluation within so many steps."""
+    return [line["return_mean"] for line in run.metrics if line["steps"] <= steps][-1]
