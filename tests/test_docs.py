@@ -1,5 +1,6 @@
 """The examples of README and docs run as they stand."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,13 @@ from hyrlo.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = [(page.name, block) for page in PAGES for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S)]
+TUTORIAL = "own-environment.md"  # has a test of its own
+BLOCKS = [
+    (page.name, block)
+    for page in PAGES
+    if page.name != TUTORIAL
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+]
 
 
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(BLOCKS)])
@@ -28,6 +35,23 @@ def test_data_commands_of_the_readme_run(tmp_path, monkeypatch):
     assert len(commands) == 2
     for command in commands:
         assert main(command.split()) == 0
+
+
+@pytest.mark.learning
+def test_the_tutorial_leads_to_a_better_policy(tmp_path, monkeypatch, capsys):
+    """Files and commands of own-environment.md, in their order."""
+    page = (ROOT / "docs" / "own-environment.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module, logs = re.findall(r"```python\n(.*?)```", page, re.S)
+    (tmp_path / "cart.py").write_text(module)
+    exec(compile(logs, "logs.py", "exec"), {})
+    operator = float(capsys.readouterr().out.split()[-1])
+    for command in re.findall(r"^hyrlo (.*)$", "\n".join(re.findall(r"```sh\n(.*?)```", page, re.S)), re.M):
+        assert main(command.split()) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert 0.1 < operator < 0.8
+    assert result["success_rate"] > operator + 0.15
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -10,14 +10,14 @@ from hyrlo.experiments import EXPERIMENTS
 from hyrlo.experiments.runner import Finished, spread
 
 
-@pytest.mark.parametrize("name", ["lock", "inadmissible", "horizon-scaling"])
+@pytest.mark.parametrize("name", ["lock", "inadmissible", "horizon-scaling", "gymnasium", "estimators"])
 def test_smoke(name, tmp_path, capsys):
     command = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
     assert main(command) == 0
     runs = EXPERIMENTS[name].runs("smoke", 1)
     with open(tmp_path / "smoke" / name / f"{name}.csv") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len(runs)
+    assert len(rows) == sum(spec.horizon if name == "estimators" else 1 for spec in runs)
     results = {spec.path(tmp_path / "smoke" / "runs") / "result.json" for spec in runs}
     written = {path: path.stat().st_mtime_ns for path in results}
     before = {p.name: p.read_bytes() for p in (tmp_path / "smoke" / name).iterdir()}
@@ -34,7 +34,7 @@ def test_smoke(name, tmp_path, capsys):
     assert after == before
 
     settings = json.loads((runs[0].path(tmp_path / "smoke" / "runs") / "config.json").read_text())
-    settings["config"]["forward"]["samples"] += 1
+    settings["config"].get("forward", settings["config"])["samples"] += 1
     (runs[0].path(tmp_path / "smoke" / "runs") / "config.json").write_text(json.dumps(settings))
     assert main(command) == 2  # a stored run of other settings is not taken for this one
     assert "another config" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from hyrlo.access import AccessError, ResetModel, TraceModel, evaluate
 from hyrlo.data import ObservationDataset
 from hyrlo.envs import make
 from hyrlo.errors import DataError, HyrloError, RunError
+from hyrlo.learned_reset import LearnedReset
 from hyrlo.policies import Policy, Uniform, switch
 from hyrlo.serialize import load_policy, save_policy
 from hyrlo.training import Trained, evaluate_run, load_run, preset_config, train
@@ -15,6 +16,7 @@ __all__ = [
     "AccessError",
     "DataError",
     "HyrloError",
+    "LearnedReset",
     "ObservationDataset",
     "Policy",
     "ResetModel",

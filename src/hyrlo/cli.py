@@ -28,8 +28,10 @@ from hyrlo.experiments import EXPERIMENTS, reproduce
 from hyrlo.files import read_json, write_json
 from hyrlo.parsing import first_option, parse
 from hyrlo.progress import Progress
+from hyrlo.render import render_run
 from hyrlo.runs import seed_directories, summarise
 from hyrlo.serialize import load_policy
+from hyrlo.tensorboard import require_tensorboard
 from hyrlo.training import Trained, default_preset, evaluate_run, preset_config, train
 from hyrlo.transitions import TransitionDataset, load_states
 
@@ -40,7 +42,7 @@ HELP = """\
 hyrlo: good policies from state-only logs plus online interaction
 
   hyrlo train ALGO ENV [--data D] [--horizon H] [--seed S | --seeds K] [--preset NAME] [--out DIR] [--resume] [...]
-  hyrlo eval DIR [--episodes N] [--json]
+  hyrlo eval DIR [--episodes N] [--json] [--render [FILE.gif]]
   hyrlo data collect|import|info ...
   hyrlo reproduce EXPERIMENT [--scale smoke|quick|paper] [--seeds K]     figures and tables of the paper
   hyrlo list                         algorithms, environments, experiments, presets
@@ -82,6 +84,8 @@ class TrainArgs(Generic[Config]):
     """Episodes of each evaluation along the curve (default: 200; for gym: 20)."""
     quiet: bool = False
     """No progress."""
+    tensorboard: bool = False
+    """Also write the metrics for TensorBoard, into `tensorboard` in the run directory (needs `hyrlo[tensorboard]`)."""
     lock: LockConfig = field(default_factory=LockConfig)
     gym: GymConfig = field(default_factory=GymConfig)
 
@@ -97,6 +101,8 @@ class EvalArgs:
     """Seed of the evaluation episodes."""
     json: bool = False
     """Print JSON for programs."""
+    render: Annotated[str | None, tyro.conf.arg(metavar="[FILE.gif]")] = None
+    """Write one episode, that of the seed, as a GIF; without a name, `episode.gif` in the run directory."""
 
 
 @dataclass
@@ -134,6 +140,8 @@ def command_train(argv: Sequence[str]) -> None:
     for name in ("eval_episodes", "curve_episodes"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise HyrloError(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1")
+    if args.tensorboard:
+        require_tensorboard()
     if args.max_episodes is not None and (args.data is None or ALGORITHMS[algo].learns_from == "transitions"):
         raise HyrloError("--max-episodes: is for --data with states; leave it out")
     data = None if args.data is None else _load(args.data, ALGORITHMS[algo].learns_from, args.max_episodes)
@@ -148,6 +156,7 @@ def command_train(argv: Sequence[str]) -> None:
         return train(
             algo, world, source, config=args.config, seed=seed, out=directory, resume=args.resume,
             curve_episodes=args.curve_episodes, eval_episodes=args.eval_episodes, progress=progress,
+            tensorboard=args.tensorboard,
         )  # fmt: skip
 
     base = f"runs/{algo}-{re.sub(r'[^A-Za-z0-9._-]+', '-', args.env)}-h{world.spec.horizon}"
@@ -174,16 +183,20 @@ def _load(path: str, learns_from: str, max_episodes: int | None) -> ObservationD
 
 
 def command_eval(argv: Sequence[str]) -> None:
-    args = parse(EvalArgs, argv, "hyrlo eval")
+    args = parse(EvalArgs, _name_render(argv), "hyrlo eval")
     if args.episodes < 1:
         raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
-    rows = []
-    for directory in seed_directories(Path(args.dir)):
+    directories, rows, shown = seed_directories(Path(args.dir)), [], []
+    if args.render and len(directories) > 1:
+        raise HyrloError(f"--render: {args.dir} holds several seeds; give the directory of one, or no file name")
+    for directory in directories:
+        if args.render is not None:
+            shown.append(render_run(directory, args.render or None, args.seed))
         result = evaluate_run(directory, args.episodes, args.seed)
         about = {
             k: v for k, v in read_json(directory / "config.json").items() if k in ("algo", "env", "seed", "horizon")
         }
-        rows.append({**about, **result._asdict()})
+        rows.append({**about, **result._asdict(), **({"render": str(shown[-1].file)} if args.json and shown else {})})
     if args.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2))
         return
@@ -191,6 +204,20 @@ def command_eval(argv: Sequence[str]) -> None:
     for row in rows:
         table.add_row(*(_number(v) for v in row.values()))
     out.print(table)
+    for file, frames, episode_return in shown:
+        out.print(
+            f"episode of {frames - 1} steps, return {episode_return:.3f}, in {file}", highlight=False, soft_wrap=True
+        )
+
+
+def _name_render(argv: Sequence[str]) -> list[str]:
+    """`--render` may come without a file: the empty name stands for the default."""
+    named = list(argv)
+    for here in (i for i, word in enumerate(argv) if word == "--render"):
+        following = argv[here + 1] if here + 1 < len(argv) else "-"
+        if following.startswith("-") or Path(following).is_dir():
+            named[here] = "--render="
+    return named
 
 
 def command_reproduce(argv: Sequence[str]) -> None:

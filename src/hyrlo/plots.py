@@ -98,6 +98,30 @@ def returns(path: Path, groups: dict[str, list[list[dict[str, Any]]]], behaviour
     _save(figure, path)
 
 
+def estimators(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Left: squared MMD per step; right: effective sample size. One line a seed."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
+    kinds = list(dict.fromkeys(row["estimator"] for row in rows))
+    for number, kind in enumerate(kinds):
+        for seed in dict.fromkeys(row["seed"] for row in rows if row["estimator"] == kind):
+            mine = [row for row in rows if row["estimator"] == kind and row["seed"] == seed]
+            steps = [row["step"] + 1 for row in mine]
+            label = kind if seed == mine[0]["seed"] == rows[0]["seed"] else None
+            left.plot(steps, [row["mmd2"] for row in mine], color=f"C{number}", label=label, alpha=0.8)
+            right.plot(steps, [row["effective_sample_size"] for row in mine], color=f"C{number}", alpha=0.8)
+            if number == 0:
+                floor = "logs against logs" if label else None
+                left.plot(steps, [row["floor"] for row in mine], color="grey", linestyle=":", label=floor)
+    left.set_yscale("log")
+    right.set_yscale("log")
+    for axes, name in ((left, "squared MMD to logs not seen"), (right, "effective sample size, share")):
+        axes.set_xlabel("step")
+        axes.set_ylabel(name)
+        axes.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
 def _held(
     run: list[dict[str, Any]], grid: np.ndarray, by: str = "episodes", value: str = "success_rate", before: float = 0.0
 ) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +23,8 @@ from hyrlo.progress import Progress
 from hyrlo.serialize import load_tree, save_tree
 
 State = TypeVar("State")
+Listener = Callable[[list[dict[str, Any]]], None]
+"""Is given all metrics so far whenever there are new ones."""
 
 
 class RunPhase(Generic[State]):
@@ -80,12 +82,24 @@ class Run:
     def keep(self, phase: RunPhase[Any]) -> None:
         """Nothing to write: the state is in memory."""
 
+    def keep_policy(self, name: str, policy: Policy) -> None:
+        """A policy made on the way that is of use by itself, such as a roll-in; nothing to write here."""
+
 
 class RunDirectory(Run):
     """A run on disk. `resume` continues one that was stopped; the result is the same to the last bit."""
 
-    def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool = False, **kwargs: Any):
+    def __init__(
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        listener: Listener | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
+        self.listener = listener or (lambda metrics: None)
         self.path = path
         self.checkpoints = path / "checkpoint"
         self.config = json.loads(json.dumps(config))  # as it will be read back
@@ -120,6 +134,7 @@ class RunDirectory(Run):
             model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
             self.metrics = self.read_metrics(about["metrics"])
             self.seconds_before = about["seconds"]
+            self.listener(self.metrics)
         return phase
 
     def read_metrics(self, count: int | None = None) -> list[dict[str, Any]]:
@@ -140,11 +155,23 @@ class RunDirectory(Run):
         }
         # The arrays alone: how they belong together, the algorithm says when it asks for the phase.
         save_tree(self.checkpoints / f"{phase.name}.safetensors", tuple(jax.tree.leaves(phase.state)), about)
+        self.listener(self.metrics)
+
+    def keep_policy(self, name: str, policy: Policy) -> None:
+        """Whole, structure included: `kept_policy` needs no config to make it again."""
+        self.checkpoints.mkdir(exist_ok=True)
+        save_tree(self.checkpoints / f"{name}.safetensors", policy, {})
 
     def finished(self) -> dict[str, Any] | None:
         """The result, if the run has ended before."""
         path = self.path / "result.json"
         return read_json(path) if path.exists() else None
+
+
+def kept_policy(path: Path, name: str) -> Policy | None:
+    """The policy that a run kept under `name`, if it did."""
+    file = path / "checkpoint" / f"{name}.safetensors"
+    return load_tree(file)[0] if file.exists() else None
 
 
 def _shapes(leaves: Iterable[Any]) -> list[Any]:

@@ -22,6 +22,7 @@ from hyrlo.policies import Policy
 from hyrlo.progress import Progress
 from hyrlo.runs import Run, RunDirectory
 from hyrlo.serialize import load_policy, policy_fingerprint, save_policy
+from hyrlo.tensorboard import TensorBoard
 from hyrlo.transitions import TransitionDataset
 
 DEFAULT_PRESET = "fast"
@@ -62,12 +63,14 @@ def train(
     curve_episodes: int | None = None,
     eval_episodes: int | None = None,
     progress: Progress | None = None,
+    tensorboard: bool = False,
 ) -> Trained:
     """Train `algo` and evaluate what it learned.
 
     `source` is what the algorithm learns from besides the world: offline states (by default the environment's behaviour
     data, drawn from `seed`), for hyq tuples with actions and rewards, for psdp-trace a roll-in policy (by default
-    uniform), for briee and sac nothing. With `out`, the run is kept in that directory and can be resumed.
+    uniform), for briee and sac nothing. With `out`, the run is kept in that directory and can be resumed;
+    with `tensorboard` its metrics are written for TensorBoard as well.
     `curve_episodes` and `eval_episodes` are 200 and 1000 by default, where the environment is in Python 20 and 100.
     """
     world = make(world) if isinstance(world, str) else world
@@ -96,8 +99,10 @@ def train(
     train_key, curve_key, final_key = jax.random.split(jax.random.key(seed), 3)
     model = world.reset_model() if algorithm.access == "reset" else world.trace_model()
     about = {"key": curve_key, "curve_episodes": curve_episodes, "progress": progress}
-    run = Run(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
+    listener = TensorBoard(Path(out) / "tensorboard") if tensorboard and out is not None else None
+    run = Run(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, listener=listener, **about)
     if isinstance(run, RunDirectory) and (result := run.finished()):
+        run.listener(run.read_metrics())
         return Trained(load_policy(run.path), run.read_metrics(), result)
 
     policy = algorithm.train(model, source, config, train_key, run)

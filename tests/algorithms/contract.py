@@ -7,16 +7,22 @@ import dataclasses
 import hyrlo
 from hyrlo.algorithms import ALGORITHMS
 from hyrlo.algorithms.briee import BrieeConfig
+from hyrlo.algorithms.dynamics import DynamicsConfig
 from hyrlo.algorithms.fit import FitConfig
 from hyrlo.algorithms.hyq import HyqConfig
 from hyrlo.algorithms.minmax import GameConfig
 from hyrlo.algorithms.online import OnlineConfig
+from hyrlo.algorithms.sac import SacConfig
+from hyrlo.algorithms.track import TrackConfig
 
 HORIZON, FORWARD, BACKWARD = 3, 40, 60
 FORWARD_STEPS = FORWARD * sum(h + 1 for h in range(HORIZON))
 BACKWARD_STEPS = BACKWARD * HORIZON * HORIZON
 RESET_STEPS = BACKWARD * sum(HORIZON - h for h in range(HORIZON))
 ONLINE = OnlineConfig(samples=10, iterations=3, trial_episodes=4)
+SAC = SacConfig(iterations=3, collections=2, episodes=4, random_collections=2, utd=1.0, hidden=8, batch=16, replay=200)
+SAC_EPISODES = SAC.episodes * (SAC.random_collections + SAC.iterations * SAC.collections)
+TRACK = TrackConfig(hidden=8, updates=10, features=32, dynamics=DynamicsConfig(hidden=8, updates=10, memory=100))
 ONLINE_EPISODES = ONLINE.iterations * (ONLINE.samples * HORIZON + ONLINE.trial_episodes)
 EXPECTED = {  # episodes, steps
     "foobar": ((FORWARD + BACKWARD) * HORIZON, FORWARD_STEPS + BACKWARD_STEPS),
@@ -25,21 +31,37 @@ EXPECTED = {  # episodes, steps
     "psdp-trace": (BACKWARD * HORIZON, BACKWARD_STEPS),
     "hyq": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
     "briee": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
+    "cpi": (SAC_EPISODES, SAC_EPISODES * HORIZON),
+    "sac": (SAC_EPISODES, SAC_EPISODES * HORIZON),
+    "foobar-model": (
+        TRACK.rounds * FORWARD * HORIZON + SAC_EPISODES,
+        TRACK.rounds * FORWARD_STEPS + SAC_EPISODES * HORIZON,
+    ),
 }
+VARIANTS = {algo: (algo, "fast") for algo in ALGORITHMS} | {"foobar-model": ("foobar", "model")}
+"""What the tests run over: every algorithm, and those that a preset makes another one."""
 
 
 def small(config):
     """The config with sizes for a test."""
     fit = FitConfig(updates=20, restarts=2, rounds=1)
     if hasattr(config, "forward"):
-        return dataclasses.replace(config, forward=small(config.forward), backward=small(config.backward))
+        return dataclasses.replace(config, forward=small(config.forward), backward=small(config.backward), sac=SAC)
+    if isinstance(config, SacConfig):
+        return SAC
     if isinstance(config, HyqConfig):
         return dataclasses.replace(config, offline_samples=50, batch=60, fit=fit, online=ONLINE)
     if isinstance(config, BrieeConfig):
         return dataclasses.replace(config, rounds=2, updates=4, batch=20, hidden=8, online=ONLINE)
     if hasattr(config, "game"):
         return dataclasses.replace(
-            config, samples=FORWARD, offline_samples=50, features=32, game=GameConfig(iterations=20), fit=fit
+            config,
+            samples=FORWARD,
+            offline_samples=50,
+            features=32,
+            game=GameConfig(iterations=20),
+            fit=fit,
+            track=TRACK,
         )
     return dataclasses.replace(config, samples=BACKWARD, offline_samples=50, fit=fit)
 
@@ -48,6 +70,7 @@ def world():
     return hyrlo.make("lock", horizon=HORIZON)
 
 
-def train(algo: str, out, **kwargs):
-    config = small(ALGORITHMS[algo].presets["fast"])
-    return hyrlo.train(algo, world(), config=config, seed=3, out=out, curve_episodes=20, eval_episodes=50, **kwargs)
+def train(variant: str, out, seed=3, **kwargs):
+    algo, preset = VARIANTS[variant]
+    config = small(ALGORITHMS[algo].presets[preset])
+    return hyrlo.train(algo, world(), config=config, seed=seed, out=out, curve_episodes=20, eval_episodes=50, **kwargs)

@@ -14,6 +14,7 @@ from hyrlo.algorithms.psdp import PsdpConfig, psdp, psdp_trace
 from hyrlo.data import ObservationDataset
 from hyrlo.policies import Uniform
 from hyrlo.runs import Run
+from tests.pointmass import PointMass
 from tests.tabular import TabularMDP
 
 HORIZON, STATES, ACTIONS = 3, 4, 3
@@ -86,3 +87,14 @@ def test_psdp_trace_estimates_q_without_bias():
     config = PsdpConfig(samples=4000, fit=Q_FIT)
     policy = psdp_trace(JaxTraceModel(mdp), Uniform(ACTIONS), config, jax.random.key(0), Run())
     np.testing.assert_allclose(policy[0].q(jnp.eye(STATES)), mdp.rewards[0], atol=0.05)
+
+
+@pytest.mark.learning
+def test_steps_may_share_a_q_function_where_the_world_is_the_same_at_all_of_them():
+    """Push right twice, then stay: −0.5 at best, about −5 for uniform actions."""
+    model = JaxTraceModel(PointMass(discrete=True, horizon=6))
+    config = PsdpConfig(samples=1200, share_steps=3, fit=FitConfig(model="mlp", solver="sgd", updates=600, restarts=2))
+    policy = psdp_trace(model, Uniform(3), config, jax.random.key(0), Run(curve_episodes=2))
+    assert len(policy.steps.q.biases[0]) == 2  # six steps, two Q-functions
+    assert model.ledger.episodes == 2 * 2 * 1200
+    assert float(model.evaluation().rollout(jax.random.key(1), policy, 300).returns.mean()) > -1.2

@@ -31,6 +31,10 @@ class Run(Protocol):
 
     def phase(self, name: str, order: Iterable[int], state: State, model: TraceModel) -> Phase[State]: ...
 
+    def keep_policy(self, name: str, policy: Policy) -> None:
+        """Keep a policy that is of use by itself, such as a roll-in."""
+        ...
+
 
 class Train(Protocol):
     """`source` is what the algorithm learns from besides the world: offline states or tuples, a roll-in policy, nothing."""

@@ -51,6 +51,7 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
     if config.explore.share:
         seeking = exploring_pass.seek(model, source, config.explore, jax.random.fold_in(key, 1), run)
         roll_in = Mixture(roll_in, seeking, jnp.asarray(config.explore.share))
+    run.keep_policy("roll_in", roll_in)
     if config.improve == "sac":
         return stationary_pass.cpi_trace(model, roll_in, config.sac, backward_key, run)
     return backward_pass.psdp_trace(model, roll_in, config.backward, backward_key, run)

@@ -43,7 +43,7 @@ class SacConfig:
     """Episodes at once."""
     random_collections: int = 2
     """The first ones act uniformly (after the switch), and nothing is learned from them yet."""
-    utd: float = 0.25
+    utd: float = 1.0
     """Updates per transition that is learned from."""
     batch: int = 256
     hidden: int = 128

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hyrlo.errors import RunError
-from hyrlo.experiments import gymnasium, horizon_scaling, inadmissible, lock
+from hyrlo.experiments import estimators, gymnasium, horizon_scaling, inadmissible, lock
 from hyrlo.experiments.recipes import Scale
 from hyrlo.experiments.runner import Finished, RunSpec, execute, say
 from hyrlo.files import write_atomically
@@ -28,6 +28,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "inadmissible": inadmissible,
     "horizon-scaling": horizon_scaling,
     "gymnasium": gymnasium,
+    "estimators": estimators,
 }
 
 

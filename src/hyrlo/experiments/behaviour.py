@@ -27,3 +27,17 @@ class Balance(Policy):
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return (observations[:, 2] + 0.5 * observations[:, 3] > 0).astype(int)
+
+
+class SwingUp(Policy):
+    """Pendulum: add energy while there is too little of it, hold near the top; with noise."""
+
+    noise: float = 0.3
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        cos, sin, speed = observations[:, 0], observations[:, 1], observations[:, 2]
+        energy = speed**2 / 2 + 15 * cos  # 15 at rest at the top
+        pump = jnp.sign(speed) * jnp.sign(15 - energy)
+        hold = -(5 * sin + speed)
+        wish = jnp.clip(jnp.where(cos > 0.9, hold, pump), -1.0, 1.0)
+        return wish[:, None] + self.noise * jax.random.normal(key, (len(observations), 1))

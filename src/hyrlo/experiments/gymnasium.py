@@ -61,7 +61,7 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 
 
 def spec_of(method: str, task: str, seed: int, scale: Scale) -> RunSpec:
-    episodes: dict[str, Any] = {"episodes": 32, "collections": 2, "random_collections": 1}
+    episodes: dict[str, Any] = {"episodes": 32, "collections": 2, "random_collections": 1, "utd": 0.25}
     forward = FOOBAR["model"].forward
     foobar: Any = replace(
         FOOBAR["model"],

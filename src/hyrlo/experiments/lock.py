@@ -18,7 +18,7 @@ GROUPS = {  # group: algorithm, preset
     "briee": ("briee", "fast"),
 }
 ITERATIONS = {  # at most, of an algorithm that stops when it has solved the lock: some minutes on one core
-    "briee": {50: 8, 100: 8},
+    "briee": {50: 5, 100: 5},
 }
 LABELS = {
     "foobar-paper": "FOOBAR, paper",

@@ -101,12 +101,13 @@ class Finished:
     spec: RunSpec
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
+    path: Path = Path()
 
     @classmethod
     def read(cls, spec: RunSpec, base: Path) -> Finished:
         path = spec.path(base)
         lines = (path / "metrics.jsonl").read_text().splitlines()
-        return cls(spec, read_json(path / "result.json"), [json.loads(line) for line in lines])
+        return cls(spec, read_json(path / "result.json"), [json.loads(line) for line in lines], path)
 
     def solved_after(self, level: float = 0.9) -> int | None:
         """Training episodes at the first evaluation with at least this success; None if there was none."""
