@@ -53,8 +53,8 @@ SETTINGS = {
     "tau": 0.01,
     "policy_kwargs": {"net_arch": [64, 64]},
 }
-"""A target network that follows all the time: one that is replaced every 600 steps passes values back by one step each
-time, too slow for a goal that is 100 steps away. And a buffer that forgets nothing."""
+"""Those with which the learned reset did well on seeds 0 to 2. A target network that follows all the time, because one that
+is replaced every 600 steps hands values back by one step each time, and a buffer that keeps most of what was seen."""
 
 
 class Counted(gymnasium.Wrapper):
