@@ -24,7 +24,8 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest tests/algorithms
+	$(BIN)/pytest --ignore tests/algorithms  # a process of its own: see tests/conftest.py
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

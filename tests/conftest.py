@@ -1,4 +1,4 @@
-"""Quick compiles for all tests, command-line runs included; what is compiled once is kept for the session."""
+"""Quick compiles for all tests, command-line runs included; what is compiled once is kept on disk for the session."""
 
 import os
 import tempfile
@@ -6,3 +6,13 @@ import tempfile
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="hyrlo-tests-"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+import jax
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_compiled_programs():
+    """Thousands of compiled programs in one process use up the memory maps that the system allows, and it crashes."""
+    yield
+    jax.clear_caches()

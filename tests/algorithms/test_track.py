@@ -12,6 +12,7 @@ from hyrlo.access import JaxTraceModel, Rollout, Spec
 from hyrlo.algorithms import track as t
 from hyrlo.algorithms.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, with_step_scale
 from hyrlo.algorithms.fail import PRESETS, FailConfig, fail
+from hyrlo.algorithms.foobar import PRESETS as FOOBAR
 from hyrlo.data import ObservationDataset
 from hyrlo.distances import mmd2
 from hyrlo.errors import HyrloError
@@ -115,10 +116,10 @@ def test_the_distance_is_unbiased():
     assert abs(float(shifted.mean()) - 0.25) < 0.02
 
 
-def config_of(estimator, **options):
+def config_of(estimator, share_steps=0, **options):
     preset = PRESETS["paper" if estimator == "importance" else "model"]
     track = t.TrackConfig(updates=300, hidden=32, dynamics=DynamicsConfig(hidden=32, updates=300), **options)
-    return dataclasses.replace(preset, samples=300, estimator=estimator, track=track)
+    return dataclasses.replace(preset, samples=300, estimator=estimator, share_steps=share_steps, track=track)
 
 
 def states_of(env, policy, n=2000):
@@ -165,5 +166,12 @@ def test_what_cannot_be_combined_is_refused():
     data, model = drifting(2, n=20), JaxTraceModel(PointMass(horizon=2))
     with pytest.raises(HyrloError, match="discrete actions"):
         fail(model, data, FailConfig(), KEY, Run())
-    with pytest.raises(HyrloError, match="share-steps"):
-        fail(model, data, config_of("importance", share_steps=2), KEY, Run())
+    with pytest.raises(HyrloError, match="share_steps is 2"):
+        config_of("importance", share_steps=2)
+
+
+def test_foobar_shares_steps_in_both_passes():
+    config = dataclasses.replace(FOOBAR["model"], share_steps=4)
+    assert (config.forward.share_steps, config.backward.share_steps) == (4, 4)
+    with pytest.raises(HyrloError, match="estimator model"):
+        dataclasses.replace(FOOBAR["fast"], share_steps=4)

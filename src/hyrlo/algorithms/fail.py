@@ -38,7 +38,7 @@ def fail(model: TraceModel, source: ObservationDataset, config: FailConfig, key:
             raise HyrloError(
                 "estimator regression is for discrete actions; use --preset model, or --estimator importance"
             )
-        return track(model, source, config.track, config.estimator, config.samples, key, run)
+        return track(model, source, config.track, config.estimator, config.samples, config.share_steps, key, run)
     uniform = spec.uniform()
     empty = Stack.repeat(blank_policy(spec, config), spec.horizon)
     phase = run.phase("forward", range(spec.horizon), empty, model)

@@ -8,7 +8,7 @@ may have dropped. The roll-in then covers at least (1 − ε) of what π^f cover
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import jax
@@ -22,6 +22,7 @@ from hyrlo.algorithms import sac as stationary_pass
 from hyrlo.algorithms import seek as exploring_pass
 from hyrlo.algorithms.base import Run
 from hyrlo.data import ObservationDataset
+from hyrlo.errors import HyrloError
 from hyrlo.policies import Mixture, Policy
 
 
@@ -35,6 +36,13 @@ class FoobarConfig:
     improve: Literal["psdp", "sac"] = "psdp"
     """How to improve backwards: `psdp`, a policy for every step; `sac`, one stationary policy (CPI-trace in practice)."""
     sac: stationary_pass.SacConfig = field(default_factory=stationary_pass.SacConfig)
+    share_steps: int | None = None
+    """k: so many consecutive steps share a policy, in both passes (`sac` has one for all steps)."""
+
+    def __post_init__(self) -> None:
+        if self.share_steps is not None:
+            object.__setattr__(self, "forward", replace(self.forward, share_steps=self.share_steps))
+            object.__setattr__(self, "backward", replace(self.backward, share_steps=self.share_steps))
 
 
 PRESETS = {
@@ -48,6 +56,10 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
     """The paper's main algorithm: match the states forwards, then improve backwards from where that leads."""
     forward_key, backward_key = jax.random.split(key)
     roll_in: Policy = forward_pass.fail(model, source, config.forward, forward_key, run)
+    if config.explore.share and model.spec.action_size:
+        raise HyrloError(
+            "the exploring pass tries every action, so actions must be discrete; leave out --explore.share"
+        )
     if config.explore.share:
         seeking = exploring_pass.seek(model, source, config.explore, jax.random.fold_in(key, 1), run)
         roll_in = Mixture(roll_in, seeking, jnp.asarray(config.explore.share))

@@ -36,6 +36,8 @@ class MatchConfig:
     estimator: Literal["regression", "importance", "model"] = "regression"
     """`importance`: the paper's weights; `regression`: features regressed on (s, a), far fewer samples; `model`: a learned
     one-step model, for vector-valued actions and long horizons."""
+    share_steps: int = 0
+    """k: so many consecutive steps share a policy (`model` only). 0: as many as make 40 policies at most."""
     features: int = 256
     """Random Fourier features of the MMD witness; 0 for the exact kernel (`importance` only)."""
     hidden: int = 128
@@ -53,6 +55,8 @@ class MatchConfig:
                 f"game learning_rate is {self.game.learning_rate}, meant for the regression estimator's table; "
                 "estimator importance trains a network: start from --preset paper"
             )
+        if self.share_steps < 0 or (self.share_steps > 1 and self.estimator != "model"):
+            raise HyrloError(f"share_steps is {self.share_steps}; steps share a policy with estimator model only")
         if self.features == 0 and self.estimator == "regression":
             raise HyrloError("features is 0, the exact kernel, which needs estimator importance")
         if self.features % 2 or self.features < 0:

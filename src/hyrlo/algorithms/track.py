@@ -38,12 +38,13 @@ from hyrlo.policies import Gaussian, Mixture, Policy, Softmax, Stack, switch
 WIDTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernels, in median distances: near to match details, far to feel a pull
 
 
+POLICIES = 40  # at most, unless told how many steps share one
+
+
 @dataclass(frozen=True)
 class TrackConfig:
     """The forward pass for `--estimator model`, and for vector-valued actions."""
 
-    share_steps: int = 0
-    """k: so many consecutive steps share a policy (`model` only). 0: as many as make 40 policies at most."""
     rounds: int = 2
     """Collections, each followed by an update, per policy."""
     explore: float = 0.5
@@ -67,8 +68,6 @@ class TrackConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, "rounds", "hidden", "updates", "learning_rate", "batch", "features", "std", "std_floor")
-        if self.share_steps < 0:
-            raise HyrloError(f"share_steps is {self.share_steps}; give a number of steps, or 0")
         if not 0 <= self.explore <= 1:
             raise HyrloError(f"explore is {self.explore}; give a share from 0 to 1")
 
@@ -96,17 +95,13 @@ def track(
     config: TrackConfig,
     estimator: Literal["model", "importance"],
     samples: int,
+    share_steps: int,
     key: PRNGKeyArray,
     run: Run,
 ) -> Stack:
-    """The forward policy π^f."""
-    spec, k = model.spec, config.share_steps
-    if k == 0:
-        k = -(-model.spec.horizon // 40) if estimator == "model" else 1
-    if estimator == "importance" and (k > 1 or not spec.action_size):
-        raise HyrloError(
-            "estimator importance here weighs single steps and action vectors; leave out --track.share-steps"
-        )
+    """The forward policy π^f; `share_steps` is k, 0 for as many as make `POLICIES` at most."""
+    spec = model.spec
+    k = share_steps or (-(-spec.horizon // POLICIES) if estimator == "model" else 1)
     shift, scale = (jnp.asarray(x) for x in whitening(source, spec))
     policy_key, dynamics_key, feature_key = jax.random.split(fold_in(key, spec.horizon), 3)
     frequencies = jax.random.normal(feature_key, (spec.observation_size, config.features // 2))

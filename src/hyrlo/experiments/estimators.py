@@ -39,7 +39,7 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 def spec_of(estimator: Any, seed: int, scale: Scale) -> RunSpec:
     """The same samples and rounds for both."""
     config = replace(PRESETS["paper" if estimator == "importance" else "model"], estimator=estimator, samples=200)
-    config = replace(config, track=replace(config.track, share_steps=1))
+    config = replace(config, share_steps=1)
     if scale == "smoke":
         track = replace(config.track, updates=10, hidden=8, features=32, dynamics=SMOKE_DYNAMICS)
         config = replace(config, samples=50, track=track)

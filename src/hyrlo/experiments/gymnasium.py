@@ -62,12 +62,7 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 
 def spec_of(method: str, task: str, seed: int, scale: Scale) -> RunSpec:
     episodes: dict[str, Any] = {"episodes": 32, "collections": 2, "random_collections": 1, "utd": 0.25}
-    forward = FOOBAR["model"].forward
-    foobar: Any = replace(
-        FOOBAR["model"],
-        forward=replace(forward, track=replace(forward.track, share_steps=10)),
-        sac=replace(FOOBAR["model"].sac, **episodes),
-    )
+    foobar: Any = replace(FOOBAR["model"], share_steps=10, sac=replace(FOOBAR["model"].sac, **episodes))
     sac: Any = replace(SAC["fast"], iterations=75, **episodes)  # more steps than FOOBAR takes
     config = foobar if method == "foobar" else sac
     return RunSpec(
