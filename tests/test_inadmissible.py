@@ -122,7 +122,7 @@ def test_short_adversarial_locks_and_wrong_names():
 
 
 def test_every_environment_has_a_line_and_a_horizon():
-    assert set(ENVIRONMENTS) == set(DEFAULT_HORIZONS) == {"lock", *NAMES}
+    assert set(ENVIRONMENTS) == {*DEFAULT_HORIZONS, "gym:<id>"} == {"lock", *NAMES, "gym:<id>"}
     assert make("lock").spec.horizon == 100
     assert [make(name).env.adversarial for name in ("lock", *NAMES)] == [False, False, True]
 

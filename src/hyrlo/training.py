@@ -39,9 +39,10 @@ class Trained:
 
 
 def default_preset(algo: str, env: str) -> str:
-    """`fast`; for Gymnasium environments `model`, where the algorithm has it."""
+    """`fast`; for Gymnasium environments other than the lock `model`, where the algorithm has it."""
     check_name(algo, ALGORITHMS, "algorithm")
-    return "model" if env.startswith("gym:") and "model" in ALGORITHMS[algo].presets else DEFAULT_PRESET
+    other = env.startswith("gym:") and "hyrlo/CombinationLock" not in env
+    return "model" if other and "model" in ALGORITHMS[algo].presets else DEFAULT_PRESET
 
 
 def preset_config(algo: str, preset: str = DEFAULT_PRESET) -> Any:
