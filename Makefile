@@ -24,8 +24,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest tests/algorithms
-	$(BIN)/pytest --ignore tests/algorithms  # a process of its own: see tests/conftest.py
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
