@@ -271,7 +271,7 @@ def test_steps_that_do_not_fit():
     [
         ((5, 4, 2), (5, 4), (5, 3), ["actions has shape (5, 4)", "need (5, 3)"]),
         ((5, 4, 2), (5, 3), (4, 3), ["rewards has shape (4, 3)", "need (5, 3)"]),
-        ((5, 4, 2), (5, 3, 6), (5, 3), ["actions has shape (5, 3, 6)"]),
+        ((5, 4, 2), (5, 3, 6, 1), (5, 3), ["actions has shape (5, 3, 6, 1)"]),
         ((5, 4), (5, 3), (5, 3), ["(N, H+1, *obs)"]),
         ((5, 1, 2), (5, 0), (5, 0), ["timesteps 0 and 1"]),
         ((0, 4, 2), (0, 3), (0, 3), ["timestep 0 has no states"]),
@@ -299,7 +299,7 @@ UNPAIRED = {
         ({"timesteps": np.array([0, 1, -3, 2])}, ["timesteps[2] is -3"]),
         ({"timesteps": np.zeros(4)}, ["timesteps", "float64", "integer"]),
         ({"timesteps": np.zeros(3, int)}, ["timesteps (3,)", "(M, *obs) and (M,)"]),
-        ({"actions": np.zeros((4, 6))}, ["actions (4, 6)", "do not fit"]),
+        ({"actions": np.zeros((4, 6, 1))}, ["actions (4, 6, 1)", "do not fit"]),
         ({"next_observations": np.zeros((4, 3))}, ["next_observations (4, 3)", "do not fit"]),
         ({"rewards": np.array([0, 0, np.nan, 0])}, ["timestep 1, tuple 1: reward is nan"]),
         ({name: array[:0] for name, array in UNPAIRED.items()}, ["holds no transitions"]),

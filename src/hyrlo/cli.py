@@ -18,10 +18,14 @@ from rich.table import Table
 
 from hyrlo import plots
 from hyrlo.algorithms import ALGORITHMS
+from hyrlo.cli_bound import command_bound
 from hyrlo.cli_data import _number, _world, command_data, out
+from hyrlo.cli_diagnose import command_diagnose
 from hyrlo.data import ObservationDataset
-from hyrlo.envs import ENVIRONMENTS, check_name
+from hyrlo.envs import ENVIRONMENTS, HAMMER, SIMULATED, check_name
+from hyrlo.envs.discounted import DiscountedConfig
 from hyrlo.envs.gym import GymConfig
+from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
 from hyrlo.errors import HyrloError
 from hyrlo.experiments import EXPERIMENTS, reproduce
@@ -43,8 +47,10 @@ hyrlo: good policies from state-only logs plus online interaction
 
   hyrlo train ALGO ENV [--data D] [--horizon H] [--seed S | --seeds K] [--preset NAME] [--out DIR] [--resume] [...]
   hyrlo eval DIR [--episodes N] [--json] [--render [FILE.gif]]
+  hyrlo diagnose ENV [--data D] [--run DIR]     can the data be reached, are they covered, what to expect
   hyrlo data collect|import|info ...
   hyrlo reproduce EXPERIMENT [--scale smoke|quick|paper] [--seeds K]     figures and tables of the paper
+  hyrlo bound [ALGO] --epsilon E | --samples N [...]                     what the paper's theorems guarantee
   hyrlo list                         algorithms, environments, experiments, presets
 
 `hyrlo train foobar lock --horizon 10` is a first run of under a minute. Every command has --help.
@@ -59,7 +65,7 @@ class TrainArgs(Generic[Config]):
     """Environment, as in `hyrlo list`."""
     config: Annotated[Config, tyro.conf.arg(name="")]
     data: str | None = None
-    """Offline data: states (npz, CSV, parquet, `minari:<dataset-id>`), or for hyq tuples (npz). Without it, the locks
+    """Offline data: states (npz, CSV, parquet, `minari:<dataset-id>`), or for hyq and rlpd tuples (npz). Without it, the locks
     generate the paper's data from the seed."""
     max_episodes: int | None = None
     """Read the first N episodes of the data only (Minari, and trajectories in npz)."""
@@ -88,6 +94,8 @@ class TrainArgs(Generic[Config]):
     """Also write the metrics for TensorBoard, into `tensorboard` in the run directory (needs `hyrlo[tensorboard]`)."""
     lock: LockConfig = field(default_factory=LockConfig)
     gym: GymConfig = field(default_factory=GymConfig)
+    hammer: HammerConfig = field(default_factory=HammerConfig)
+    discounted: DiscountedConfig = field(default_factory=DiscountedConfig)
 
 
 @dataclass
@@ -130,7 +138,7 @@ def command_train(argv: Sequence[str]) -> None:
             return
         raise HyrloError("train: give an algorithm and an environment, e.g. `hyrlo train foobar lock`")
     algo, rest = argv[0], argv[1:]
-    env = next((word for word in rest if word.startswith("gym:")), "")
+    env = next((word for word in rest if word.startswith(SIMULATED)), "")
     preset = first_option(rest, "--preset") or default_preset(algo, env)
     config = preset_config(algo, preset)
     kind: Any = TrainArgs[type(config)]  # type: ignore[misc]
@@ -145,8 +153,9 @@ def command_train(argv: Sequence[str]) -> None:
     if args.max_episodes is not None and (args.data is None or ALGORITHMS[algo].learns_from == "transitions"):
         raise HyrloError("--max-episodes: is for --data with states; leave it out")
     data = None if args.data is None else _load(args.data, ALGORITHMS[algo].learns_from, args.max_episodes)
-    from_data = None if data is None else data.horizon
-    world = _world(args.env, from_data if args.horizon is None else args.horizon, args.lock, args.gym)
+    from_data = None if data is None or args.env == HAMMER else data.horizon
+    horizon = from_data if args.horizon is None else args.horizon
+    world = _world(args.env, horizon, args.lock, args.gym, args.hammer, args.discounted)
     if args.roll_in and ALGORITHMS[algo].learns_from != "roll-in":
         raise HyrloError(f"--roll-in: {algo} has no use for a roll-in; it is for psdp-trace and cpi")
     source = load_policy(args.roll_in) if args.roll_in else data
@@ -259,8 +268,10 @@ def command_list(argv: Sequence[str]) -> None:
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "train": command_train,
     "eval": command_eval,
+    "diagnose": command_diagnose,
     "data": command_data,
     "reproduce": command_reproduce,
+    "bound": command_bound,
     "list": command_list,
 }
 

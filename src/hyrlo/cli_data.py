@@ -13,8 +13,13 @@ from rich.table import Table
 
 from hyrlo.data import ObservationDataset, describe_steps
 from hyrlo.envs import World, check_name, make
+from hyrlo.envs.discounted import NAME as DISCOUNTED
+from hyrlo.envs.discounted import DiscountedConfig
 from hyrlo.envs.gym import PREFIX, GymConfig, GymWorld
 from hyrlo.envs.gym_collect import collect_states
+from hyrlo.envs.hammer import NAME as HAMMER
+from hyrlo.envs.hammer import HammerConfig
+from hyrlo.envs.hardness import HARD
 from hyrlo.envs.lock import LockConfig
 from hyrlo.errors import HyrloError
 from hyrlo.parsing import parse
@@ -97,7 +102,7 @@ def _data_collect(argv: Sequence[str]) -> None:
     if args.episodes < 1:
         raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
     policies, horizon = _policies(args)
-    world = _world(args.env, horizon, args.lock, args.gym)
+    world = _world(args.env, horizon, args.lock, args.gym, HammerConfig())
     if isinstance(world, GymWorld) and not args.transitions:
         _write_data(collect_states(world, policies, args.episodes, args.epsilon or 0.0, args.seed), args.out)
         return
@@ -115,7 +120,7 @@ def _data_collect(argv: Sequence[str]) -> None:
 def _policies(args: CollectArgs) -> tuple[list[Policy], int | None]:
     """The policies of the runs, and the horizon: as told, else that of the first run."""
     if args.run and not args.env.startswith(PREFIX):
-        raise HyrloError(f"--run: {args.env} has a behaviour policy of its own; --run is for gym:<id>")
+        raise HyrloError(f"--run: the policies of runs are not played in {args.env}; --run is for gym:<id>")
     policies, horizon = [], args.horizon
     for path in args.run:
         world, policy, settings = load_run(path)
@@ -166,11 +171,17 @@ def _data_info(argv: Sequence[str]) -> None:
         )
 
 
-def _world(name: str, horizon: int | None, lock: LockConfig, gym: GymConfig) -> World:
-    own, other, flag = (gym, lock, "--lock") if name.startswith(PREFIX) else (lock, gym, "--gym")
-    if other != type(other)():
-        raise HyrloError(f"{name}: {flag}.* options are for other environments; leave them out")
-    return make(name, horizon, **dataclasses.asdict(own))
+def _world(
+    name: str, horizon: int | None, lock: LockConfig, gym: GymConfig, hammer: HammerConfig,
+    discounted: DiscountedConfig = DiscountedConfig(),
+) -> World:  # fmt: skip
+    configs: dict[str, Any] = {"--lock": lock, "--gym": gym, "--hammer": hammer, "--discounted": discounted}
+    flags = {HAMMER: "--hammer", DISCOUNTED: "--discounted"}
+    own = None if name in HARD else configs.pop("--gym" if name.startswith(PREFIX) else flags.get(name, "--lock"))
+    for flag, other in configs.items():
+        if other != type(other)():
+            raise HyrloError(f"{name}: {flag}.* options are for other environments; leave them out")
+    return make(name, horizon, **(dataclasses.asdict(own) if own else {}))
 
 
 def _number(value: Any) -> str:

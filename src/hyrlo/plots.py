@@ -157,3 +157,60 @@ def _save(figure: Any, path: Path) -> None:
     with atomic_file(path) as file:
         figure.savefig(file, format="png", dpi=150)
     plt.close(figure)
+
+
+def stationary_cpi(path: Path, rows: list[dict[str, Any]], runs: list[list[dict[str, Any]]], roll_in: float) -> None:
+    """Left: CPI-trace's updates as a share of the bound; right: return of CPI-trace with networks."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.8), layout="constrained")
+    for number, step in enumerate(dict.fromkeys(row["step"] for row in rows)):
+        mine = [row for row in rows if row["step"] == step]
+        places = [row["gamma"] + 0.02 * (number - 1) for row in mine]
+        left.plot(places, [row["updates"] for row in mine], ".", color=f"C{number}", alpha=0.6, label=step)
+    gammas = sorted({row["gamma"] for row in rows})
+    for bound, style, label in (
+        ("most_updates", "-", "8γ/ε², values as averages"),
+        ("most_updates_plain_sums", ":", "8γ/ε², values as sums"),
+    ):
+        most = [next(row[bound] for row in rows if row["gamma"] == gamma) for gamma in gammas]
+        left.plot(gammas, most, color="black", linestyle=style, label=label)
+    left.set_yscale("symlog", linthresh=10)
+    left.set_xlabel("γ")
+    left.set_ylabel("updates until CPI-trace stops")
+    left.legend(frameon=False, fontsize=8)
+    for number, run in enumerate(runs):
+        right.plot([m["episodes"] for m in run], [m["return_mean"] for m in run], color="tab:orange",
+                   label=None if number else "CPI-trace, a line a seed")  # fmt: skip
+    right.axhline(roll_in, color="grey", linestyle="--", linewidth=1, label="roll-in")
+    right.set_xlabel("training episodes")
+    right.set_ylabel("return, CartPole")
+    right.legend(frameon=False, fontsize=8)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def stationary_forward(path: Path, rows: list[dict[str, Any]], chains: list[dict[str, float]]) -> None:
+    """Left: Inter-FAIL's IPM against its bound; right: the two chains, where the paper's bound fails."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.8), layout="constrained")
+    for number, kind in enumerate(dict.fromkeys(row["class"] for row in rows)):
+        mine = [row for row in rows if row["class"] == kind]
+        left.plot([row["bound"] for row in mine], [row["ipm"] for row in mine], ".", color=f"C{number}", label=kind)
+    ends = np.array([min(row["ipm"] for row in rows), max(row["bound"] for row in rows)])
+    left.plot(ends, ends, color="black", linewidth=1, label="IPM = bound")
+    left.set_xscale("log")
+    left.set_yscale("log")
+    left.set_xlabel("(ε + ε_be) / (1 − γ)")
+    left.set_ylabel("IPM of the learned policy")
+    gammas = [row["gamma"] for row in chains]
+    for key, style, label in (
+        ("ipm", "o-", "IPM"),
+        ("bound", "--", "(ε + ε_be) / (1 − γ)"),
+        ("bound_twice", ":", "γ (ε + 2 ε_be) / (1 − γ)"),
+    ):
+        right.plot(gammas, [row[key] for row in chains], style, label=label)
+    right.set_xlabel("γ")
+    right.set_ylabel("the two chains")
+    for axes in (left, right):
+        axes.legend(frameon=False, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)

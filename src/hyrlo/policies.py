@@ -58,13 +58,14 @@ class Gaussian(Policy):
 
     network: Network
     log_std: Float[Array, " act"]
+    noise: bool = eqx.field(static=True, default=True)
 
     def mean(self, observations: Float[Array, "n obs"]) -> Float[Array, "n act"]:
         return jnp.tanh(self.network(observations))
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         mean = self.mean(observations)
-        return mean + jnp.exp(self.log_std) * jax.random.normal(key, mean.shape)
+        return mean + self.noise * jnp.exp(self.log_std) * jax.random.normal(key, mean.shape)
 
     def log_density(self, observations: Float[Array, "n obs"], actions: Float[Array, "n act"]) -> Float[Array, " n"]:
         return jax.scipy.stats.norm.logpdf(actions, self.mean(observations), jnp.exp(self.log_std)).sum(axis=1)
@@ -122,6 +123,28 @@ class Greedy(Policy):
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jnp.argmax(self.q(observations), axis=1)  # type: ignore[operator]
+
+
+class Blend(Policy):
+    """CPI's `(1 − α) π + α π′`, again and again: each action is drawn anew from greedy policies; the rest is uniform."""
+
+    greedy: Greedy
+    """Stacked along a first axis."""
+    shares: Float[Array, " k"]
+    actions: int = eqx.field(static=True)
+
+    def probabilities(self, observations: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
+        chosen = jax.vmap(lambda g: jnp.argmax(g.q(observations), axis=1))(self.greedy)
+        uniform = jnp.maximum(1 - self.shares.sum(), 0.0) / self.actions
+        return jnp.einsum("k,kna->na", self.shares, jax.nn.one_hot(chosen, self.actions)) + uniform
+
+    def towards(self, greedy: Greedy, alpha: float, place: int) -> Blend:
+        """`(1 − α) π + α π′`; π′ is kept at a place not yet used."""
+        kept = jax.tree.map(lambda many, one: many.at[place].set(one), self.greedy, greedy)
+        return Blend(kept, ((1 - alpha) * self.shares).at[place].set(alpha), self.actions)
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jax.random.categorical(key, jnp.log(self.probabilities(observations)))
 
 
 class Stack(Policy):

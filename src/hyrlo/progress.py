@@ -18,10 +18,14 @@ class Bar:
         self.name, self.total, self.finished, self._advance = name, total, finished, advance
 
     def advance(self, line: dict[str, Any]) -> None:
-        self.finished += 1
         success = line["success_rate"]
         note = f"return {line['return_mean']:.2f}" if success is None else f"success {success:.2f}"
-        self._advance(self, f"{note}  {line['episodes']:,} episodes")
+        self.note(f"{note}  {line['episodes']:,} episodes")
+
+    def note(self, text: str) -> None:
+        """One more is finished; say this beside the bar."""
+        self.finished += 1
+        self._advance(self, text)
 
 
 class Progress:

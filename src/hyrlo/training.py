@@ -12,10 +12,11 @@ from typing import Any
 import jax
 
 from hyrlo import plots
-from hyrlo.access import Evaluation, evaluate
+from hyrlo.access import Evaluation, TraceModel, evaluate
 from hyrlo.algorithms import ALGORITHMS
 from hyrlo.data import ObservationDataset
-from hyrlo.envs import World, check_name, make
+from hyrlo.envs import SIMULATED, World, check_name, make
+from hyrlo.envs.discounted import interactive_model
 from hyrlo.errors import HyrloError
 from hyrlo.files import read_json, write_json
 from hyrlo.policies import Policy
@@ -41,7 +42,7 @@ class Trained:
 def default_preset(algo: str, env: str) -> str:
     """`fast`; for Gymnasium environments other than the lock `model`, where the algorithm has it."""
     check_name(algo, ALGORITHMS, "algorithm")
-    other = env.startswith("gym:") and "hyrlo/CombinationLock" not in env
+    other = env.startswith(SIMULATED) and "hyrlo/CombinationLock" not in env
     return "model" if other and "model" in ALGORITHMS[algo].presets else DEFAULT_PRESET
 
 
@@ -69,7 +70,7 @@ def train(
     """Train `algo` and evaluate what it learned.
 
     `source` is what the algorithm learns from besides the world: offline states (by default the environment's behaviour
-    data, drawn from `seed`), for hyq tuples with actions and rewards, for psdp-trace a roll-in policy (by default
+    data, drawn from `seed`), for hyq and rlpd tuples with actions and rewards, for psdp-trace a roll-in policy (by default
     uniform), for briee and sac nothing. With `out`, the run is kept in that directory and can be resumed;
     with `tensorboard` its metrics are written for TensorBoard as well.
     `curve_episodes` and `eval_episodes` are 200 and 1000 by default, where the environment is in Python 20 and 100.
@@ -79,9 +80,9 @@ def train(
     algorithm = ALGORITHMS[algo]
     if world.spec.action_size and not algorithm.vectors:
         raise HyrloError(
-            f"{algo} needs discrete actions, but those of {world.name} are vectors; use foobar, fail, cpi or sac"
+            f"{algo} needs discrete actions, but those of {world.name} are vectors; use foobar, fail, cpi, sac or rlpd"
         )
-    slow = world.name.startswith("gym:")
+    slow = world.name.startswith(SIMULATED)
     curve_episodes = (20 if slow else 200) if curve_episodes is None else curve_episodes
     eval_episodes = (100 if slow else 1000) if eval_episodes is None else eval_episodes
     described, source = _source(algorithm.learns_from, world, source, config, seed)
@@ -98,7 +99,11 @@ def train(
         "versions": versions(),
     }
     train_key, curve_key, final_key = jax.random.split(jax.random.key(seed), 3)
-    model = world.reset_model() if algorithm.access == "reset" else world.trace_model()
+    model: TraceModel
+    if algorithm.access == "interactive":
+        model = interactive_model(world, algo)
+    else:
+        model = world.reset_model() if algorithm.access == "reset" else world.trace_model()
     about = {"key": curve_key, "curve_episodes": curve_episodes, "progress": progress}
     listener = TensorBoard(Path(out) / "tensorboard") if tensorboard and out is not None else None
     run = Run(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, listener=listener, **about)
@@ -143,8 +148,11 @@ def _source(
     if kind == "transitions":
         offline = world.behaviour_transitions(seed, episodes=most) if source is None else source
         if not isinstance(offline, TransitionDataset):
-            raise HyrloError("hyq learns from tuples with actions and rewards; give a TransitionDataset, or use foobar")
-        data = offline.for_horizon(world.spec.horizon, world.spec.observation_size, world.spec.actions)
+            raise HyrloError(
+                "hyq and rlpd learn from tuples with actions and rewards; give a TransitionDataset, or use foobar"
+            )
+        spec = world.spec
+        data = offline.for_horizon(spec.horizon, spec.observation_size, spec.actions, spec.action_size)
     else:
         states = world.behaviour_data(seed, episodes=most) if source is None else source
         if not isinstance(states, ObservationDataset):

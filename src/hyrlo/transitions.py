@@ -36,7 +36,7 @@ class Transitions(NamedTuple):
     """The tuples of one step."""
 
     states: Float[np.ndarray, "n obs"]
-    actions: Int[np.ndarray, " n"]
+    actions: Int[np.ndarray, " n"] | Float[np.ndarray, "n act"]
     rewards: Float[np.ndarray, " n"]
     next_states: Float[np.ndarray, "n obs"]
 
@@ -46,7 +46,7 @@ class TransitionDataset:
     """Offline tuples of steps 0 … H−1, validated on construction: none is missing, all fit, all values are usable.
 
     `steps[h]` has N_h tuples; the N_h may differ, and tuples of different steps need not belong together. Arrays of any
-    numeric type are taken and kept as float32, actions as int32.
+    numeric type are taken and kept as float32, actions as int32 where they are numbers and not vectors.
     """
 
     steps: tuple[Transitions, ...]
@@ -56,23 +56,27 @@ class TransitionDataset:
     def __post_init__(self) -> None:
         if not self.steps:
             raise DataError(f"{self.source}: holds no transitions; needs those of at least timestep 0")
-        size = self.steps[0].states.shape[1:]
+        size, action = self.steps[0].states.shape[1:], self.steps[0].actions.shape[1:2]
         for h, step in enumerate(self.steps):
-            self._check_shapes(step, h, size)
+            self._check_shapes(step, h, size, action)
         if len(size) != 1 or size == (0,):
             raise DataError(f"{self.source}: states have shape {size}; give at least one dimension")
+        if action == (0,):
+            raise DataError(
+                f"{self.source}: actions are vectors of no dimension; give at least one, or learn from states"
+            )
         object.__setattr__(self, "steps", tuple(self._converted(step, h) for h, step in enumerate(self.steps)))
         if self.check_finite and (where := self.first_non_finite()):
             raise DataError(f"{self.source}: {where}; remove or repair non-finite values")
 
-    def _check_shapes(self, step: Transitions, h: int, size: tuple[int, ...]) -> None:
+    def _check_shapes(self, step: Transitions, h: int, size: tuple[int, ...], action: tuple[int, ...]) -> None:
         n = len(step.states)
         if n == 0:
             raise DataError(
                 f"{self.source}: timestep {h} has no transitions; horizon is {self.horizon}, so every timestep "
                 f"0 … {self.horizon - 1} needs some; add some for it or shorten the horizon"
             )
-        for name, array, shape in zip(step._fields, step, ((n, *size), (n,), (n,), (n, *size)), strict=True):
+        for name, array, shape in zip(step._fields, step, ((n, *size), (n, *action), (n,), (n, *size)), strict=True):
             if array.shape != shape:
                 raise DataError(
                     f"{self.source}: timestep {h} has {name} of shape {array.shape}, not {shape}; "
@@ -80,9 +84,11 @@ class TransitionDataset:
                 )
 
     def _converted(self, step: Transitions, h: int) -> Transitions:
-        states, _, rewards, next_states = (
+        states, vectors, rewards, next_states = (
             _numeric(array, name, self.source) for name, array in zip(step._fields, step, strict=True)
         )
+        if vectors.ndim == 2:
+            return Transitions(states, vectors, rewards, next_states)
         exact = step.actions.astype(np.float64)
         usable = (exact >= 0) & (exact == np.floor(exact)) & (exact <= np.iinfo(np.int32).max)
         if not usable.all():
@@ -96,7 +102,8 @@ class TransitionDataset:
     def first_non_finite(self) -> str | None:
         """Where the first value is that is not a finite number, in words."""
         for h, step in enumerate(self.steps):
-            for name, array in (("state", step.states), ("next state", step.next_states), ("reward", step.rewards)):
+            named = (("state", step.states), ("next state", step.next_states), ("reward", step.rewards))
+            for name, array in (*named, ("action", step.actions)):
                 if not np.isfinite(array).all():
                     place = tuple(np.argwhere(~np.isfinite(array))[0])
                     dimension = f" dimension {place[1]}" if len(place) == 2 else ""
@@ -112,11 +119,11 @@ class TransitionDataset:
         source: str = "data",
         check_finite: bool = True,
     ) -> TransitionDataset:
-        """From arrays `(N, H+1, *obs)`, `(N, H)` and `(N, H)`."""
+        """From arrays `(N, H+1, *obs)`, `(N, H)` (or `(N, H, act)`, if actions are vectors) and `(N, H)`."""
         states = ObservationDataset.from_trajectories(observations, source, check_finite=False).steps
         expected = (len(states[0]), len(states) - 1)
         for name, array in (("actions", actions), ("rewards", rewards)):
-            if array.shape != expected:
+            if array.shape[:2] != expected or array.ndim > 2 + (name == "actions"):
                 raise DataError(
                     f"{source}: {name} has shape {array.shape}, but observations {observations.shape} need {expected}"
                 )
@@ -138,7 +145,8 @@ class TransitionDataset:
         _check_timesteps(timesteps, source)
         shape = observations.shape
         fits = len(shape) >= 2 and next_observations.shape == shape
-        if not fits or any(array.shape != shape[:1] for array in (actions, rewards, timesteps)):
+        numbers = actions[:, 0] if actions.ndim == 2 and actions.size else actions
+        if not fits or any(array.shape != shape[:1] for array in (numbers, rewards, timesteps)):
             raise DataError(
                 f"{source}: observations {shape}, actions {actions.shape}, rewards {rewards.shape}, next_observations "
                 f"{next_observations.shape} and timesteps {timesteps.shape} do not fit; give (M, *obs) and (M,)"
@@ -193,6 +201,11 @@ class TransitionDataset:
     def observation_size(self) -> int:
         return self.steps[0].states.shape[1]
 
+    @property
+    def action_size(self) -> int:
+        """Dimensions of an action that is a vector; 0 where actions are whole numbers."""
+        return self.steps[0].actions.shape[1] if self.steps[0].actions.ndim == 2 else 0
+
     def at(self, h: int) -> Transitions:
         """The tuples of step `h`."""
         return self.steps[h]
@@ -202,7 +215,7 @@ class TransitionDataset:
         states = (*(step.states for step in self.steps), self.steps[-1].next_states)
         return ObservationDataset(states, self.source, self.check_finite)
 
-    def for_horizon(self, horizon: int, observation_size: int, actions: int) -> TransitionDataset:
+    def for_horizon(self, horizon: int, observation_size: int, actions: int, action_size: int = 0) -> TransitionDataset:
         """The first `horizon` steps, checked against the environment's sizes."""
         if horizon > self.horizon:
             raise DataError(
@@ -214,8 +227,13 @@ class TransitionDataset:
                 f"{self.source}: states have {self.observation_size} dimensions but the environment's have "
                 f"{observation_size}; use data of this environment and horizon"
             )
+        if self.action_size != action_size:
+            kinds = [f"vectors of {size}" if size else "whole numbers" for size in (self.action_size, action_size)]
+            raise DataError(
+                f"{self.source}: actions are {kinds[0]} but the environment's are {kinds[1]}; use data of this environment"
+            )
         for h, step in enumerate(self.steps[:horizon]):
-            if (step.actions >= actions).any():
+            if actions and (step.actions >= actions).any():
                 first = int(np.argmax(step.actions >= actions))
                 raise DataError(
                     f"{self.source}: timestep {h}, tuple {first}: action is {step.actions[first]} but the environment "

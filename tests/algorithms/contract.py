@@ -7,11 +7,15 @@ import dataclasses
 import hyrlo
 from hyrlo.algorithms import ALGORITHMS
 from hyrlo.algorithms.briee import BrieeConfig
+from hyrlo.algorithms.cpi import CpiConfig
+from hyrlo.algorithms.distil import DistilConfig
 from hyrlo.algorithms.dynamics import DynamicsConfig
 from hyrlo.algorithms.fit import FitConfig
 from hyrlo.algorithms.hyq import HyqConfig
+from hyrlo.algorithms.inter_fail import InterFailConfig
 from hyrlo.algorithms.minmax import GameConfig
 from hyrlo.algorithms.online import OnlineConfig
+from hyrlo.algorithms.rlpd import RlpdConfig
 from hyrlo.algorithms.sac import SacConfig
 from hyrlo.algorithms.track import TrackConfig
 
@@ -32,13 +36,20 @@ EXPECTED = {  # episodes, steps
     "hyq": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
     "briee": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
     "cpi": (SAC_EPISODES, SAC_EPISODES * HORIZON),
+    "cpi-paper": (3 * BACKWARD, 3 * BACKWARD * HORIZON),
+    "inter-fail": (5 * FORWARD, 5 * FORWARD),
+    "distil": (20, 20 * HORIZON),
+    "rlpd": (SAC_EPISODES, SAC_EPISODES * HORIZON),
     "sac": (SAC_EPISODES, SAC_EPISODES * HORIZON),
     "foobar-model": (
         TRACK.rounds * FORWARD * HORIZON + SAC_EPISODES,
         TRACK.rounds * FORWARD_STEPS + SAC_EPISODES * HORIZON,
     ),
 }
-VARIANTS = {algo: (algo, "fast") for algo in ALGORITHMS} | {"foobar-model": ("foobar", "model")}
+VARIANTS = {algo: (algo, "fast") for algo in ALGORITHMS} | {
+    "foobar-model": ("foobar", "model"),
+    "cpi-paper": ("cpi", "paper"),
+}
 """What the tests run over: every algorithm, and those that a preset makes another one."""
 
 
@@ -47,8 +58,18 @@ def small(config):
     fit = FitConfig(updates=20, restarts=2, rounds=1)
     if hasattr(config, "forward"):
         return dataclasses.replace(config, forward=small(config.forward), backward=small(config.backward), sac=SAC)
+    if isinstance(config, RlpdConfig):
+        return dataclasses.replace(config, offline_samples=50, **sizes(SAC))
     if isinstance(config, SacConfig):
         return SAC
+    if isinstance(config, CpiConfig):  # never stops early
+        return CpiConfig(
+            iterations=3, samples=BACKWARD, epsilon=-100.0, alpha=0.5, fit=dataclasses.replace(fit, model="mlp")
+        )
+    if isinstance(config, InterFailConfig):
+        return InterFailConfig(iterations=5, samples=FORWARD, points=5)
+    if isinstance(config, DistilConfig):
+        return DistilConfig(episodes=20, hidden=8, updates=10, batch=16)
     if isinstance(config, HyqConfig):
         return dataclasses.replace(config, offline_samples=50, batch=60, fit=fit, online=ONLINE)
     if isinstance(config, BrieeConfig):
@@ -66,11 +87,22 @@ def small(config):
     return dataclasses.replace(config, samples=BACKWARD, offline_samples=50, fit=fit)
 
 
-def world():
+def sizes(config):
+    return {
+        name: getattr(config, name)
+        for name in ("iterations", "collections", "episodes", "random_collections", "utd", "hidden", "batch", "replay")
+    }
+
+
+def world(variant=""):
+    if variant == "inter-fail":  # without discount every roll-in is one step
+        return hyrlo.make("discounted", horizon=HORIZON, gamma=0.0)
     return hyrlo.make("lock", horizon=HORIZON)
 
 
 def train(variant: str, out, seed=3, **kwargs):
     algo, preset = VARIANTS[variant]
     config = small(ALGORITHMS[algo].presets[preset])
-    return hyrlo.train(algo, world(), config=config, seed=seed, out=out, curve_episodes=20, eval_episodes=50, **kwargs)
+    return hyrlo.train(
+        algo, world(variant), config=config, seed=seed, out=out, curve_episodes=20, eval_episodes=50, **kwargs
+    )

@@ -12,10 +12,10 @@ from hyrlo.algorithms.foobar import FoobarConfig, foobar
 from hyrlo.algorithms.minmax import GameConfig
 from hyrlo.algorithms.psdp import PsdpConfig, psdp, psdp_trace
 from hyrlo.data import ObservationDataset
+from hyrlo.envs.finite import FiniteMDP
 from hyrlo.policies import Uniform
 from hyrlo.runs import Run
 from tests.pointmass import PointMass
-from tests.tabular import TabularMDP
 
 HORIZON, STATES, ACTIONS = 3, 4, 3
 Q_FIT = FitConfig(model="mlp", updates=600, learning_rate=0.01, restarts=2, rounds=1)
@@ -46,7 +46,7 @@ def behaviour(mdp, seed, n=3000):
 @pytest.mark.learning
 @pytest.mark.parametrize("seed", [0, 1])
 def test_psdp_with_reset_finds_the_optimal_policy(seed):
-    mdp = TabularMDP.random(seed, HORIZON, STATES, ACTIONS)
+    mdp = FiniteMDP.random(seed, HORIZON, STATES, ACTIONS)
     everywhere = ObservationDataset.from_trajectories(
         np.repeat(np.eye(STATES, dtype=np.float32)[:, None], HORIZON + 1, axis=1)
     )
@@ -58,7 +58,7 @@ def test_psdp_with_reset_finds_the_optimal_policy(seed):
 
 @pytest.mark.learning
 def test_fail_matches_the_exact_occupancy():
-    mdp = TabularMDP.random(2, HORIZON, STATES, ACTIONS)
+    mdp = FiniteMDP.random(2, HORIZON, STATES, ACTIONS)
     target, data = behaviour(mdp, 3)
     game = GameConfig(iterations=400, learning_rate=0.02, batch=4000, memory=0.0)  # exact best responses
     config = FailConfig(samples=4000, estimator="importance", game=game)
@@ -72,7 +72,7 @@ def test_fail_matches_the_exact_occupancy():
 
 @pytest.mark.learning
 def test_foobar_beats_the_behaviour_policy_and_comes_close_to_the_optimum():
-    mdp = TabularMDP.random(4, HORIZON, STATES, ACTIONS)
+    mdp = FiniteMDP.random(4, HORIZON, STATES, ACTIONS)
     target, data = behaviour(mdp, 5)
     forward = FailConfig(samples=3000, fit=FitConfig(latents=STATES))
     config = FoobarConfig(forward, PsdpConfig(samples=4000, fit=Q_FIT))
@@ -83,7 +83,7 @@ def test_foobar_beats_the_behaviour_policy_and_comes_close_to_the_optimum():
 
 def test_psdp_trace_estimates_q_without_bias():
     """At the last step the regression target is the reward itself, so Q is the exact reward table."""
-    mdp = TabularMDP.random(6, 1, STATES, ACTIONS)
+    mdp = FiniteMDP.random(6, 1, STATES, ACTIONS)
     config = PsdpConfig(samples=4000, fit=Q_FIT)
     policy = psdp_trace(JaxTraceModel(mdp), Uniform(ACTIONS), config, jax.random.key(0), Run())
     np.testing.assert_allclose(policy[0].q(jnp.eye(STATES)), mdp.rewards[0], atol=0.05)

@@ -13,11 +13,11 @@ from hyrlo.access import JaxTraceModel
 from hyrlo.algorithms import briee, hyq
 from hyrlo.algorithms.fit import FitConfig
 from hyrlo.algorithms.online import Buffer, OnlineConfig, Tuples
+from hyrlo.envs.finite import FiniteMDP
 from hyrlo.networks import OptimisticQ
 from hyrlo.policies import Uniform
 from hyrlo.runs import Run
 from hyrlo.transitions import TransitionDataset, Transitions
-from tests.tabular import TabularMDP
 
 HORIZON, STATES, ACTIONS = 3, 4, 3
 
@@ -116,7 +116,7 @@ def uniform_data(mdp, n=4000):
 @pytest.mark.learning
 @pytest.mark.parametrize("solver", ["projection", "sgd"])
 def test_hyq_finds_the_exact_q_function(solver):
-    mdp = TabularMDP.random(3, HORIZON, STATES, ACTIONS)
+    mdp = FiniteMDP.random(3, HORIZON, STATES, ACTIONS)
     fit = FitConfig(solver=solver, latents=STATES, restarts=4, updates=150, decay=0.0, ridge=0.1, prior="zero")
     config = hyq.HyqConfig(
         updates=1500, batch=2000 if solver == "projection" else 256, learning_rate=0.01, fit=fit,

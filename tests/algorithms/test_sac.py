@@ -1,5 +1,7 @@
 """SAC and CPI-trace in practice: what is learned from, the actor's density, and learning on a world with a known optimum."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,9 +9,12 @@ import numpy as np
 import pytest
 
 from hyrlo.access import JaxTraceModel, Rollout, Spec
+from hyrlo.algorithms import rlpd
 from hyrlo.algorithms import sac as s
 from hyrlo.policies import Policy, SquashedGaussian
 from hyrlo.runs import Run
+from hyrlo.transitions import TransitionDataset, Transitions
+from tests.algorithms.contract import sizes
 from tests.pointmass import PointMass
 
 KEY = jax.random.key(0)
@@ -69,9 +74,51 @@ def test_critics_learn_the_reward_and_what_follows_unless_the_episode_ended(ende
     full = s.empty_replay(spec, config)._replace(rewards=jnp.ones(8), ended=jnp.full(8, ended), added=jnp.asarray(8))
     full = full._replace(actions=jnp.arange(8) % 2)
     agent = s.create_agent(KEY, spec, full, config)
-    agent, _ = s.improve(KEY, agent, full, jnp.asarray(1500), jnp.asarray(3e-3), spec, config)
+    agent, _ = s.improve(KEY, agent, full, None, jnp.asarray(1500), jnp.asarray(3e-3), spec, config)
     expected = 1.0 if ended else 2.0
     np.testing.assert_allclose(s.values(agent.critics, jnp.zeros((1, 2)))[:, 0], expected, atol=0.05)
+
+
+def one_state(reward, config, state=0.0):
+    """Transitions of one state that pay this and end; two actions."""
+    spec = Spec(1, 1, 2)
+    full = s.empty_replay(spec, config)._replace(rewards=jnp.full(8, reward), ended=jnp.ones(8, bool))
+    return spec, full._replace(actions=jnp.arange(8) % 2, states=jnp.full((8, 1), state), added=jnp.asarray(8))
+
+
+def test_half_of_a_batch_is_offline():
+    """Online a state pays 0, offline it pays 1: critics learn the mean of what they are shown."""
+    config = s.SacConfig(hidden=16, batch=64, replay=8, critics=3, subset=2)
+    (spec, online), (_, offline) = one_state(0.0, config), one_state(1.0, config)
+    agent = s.create_agent(KEY, spec, online, config)
+    agent, _ = s.improve(KEY, agent, online, offline, jnp.asarray(1500), jnp.asarray(1e-3), spec, config)
+    np.testing.assert_allclose(s.values(agent.critics, jnp.zeros((1, 1)))[:, 0], 0.5, atol=0.08)
+
+
+def test_the_target_is_the_least_of_a_random_subset():
+    config = s.SacConfig(critics=5, subset=2)
+    critics = {"q": jnp.arange(5.0)}
+    chosen = np.array([s.some_of(jax.random.key(i), critics, config)["q"] for i in range(400)])
+    assert (chosen[:, 0] != chosen[:, 1]).all()
+    np.testing.assert_allclose(np.bincount(chosen.astype(int).ravel(), minlength=5) / 800, 0.2, atol=0.05)
+
+
+def test_actor_and_temperature_wait_for_their_turn():
+    config = s.SacConfig(hidden=16, batch=8, replay=8, actor_every=3, initial_value=-7.0)
+    spec, full = one_state(0.0, config)
+    agent = s.create_agent(KEY, spec, full, config)
+    np.testing.assert_allclose(s.values(agent.critics, jnp.zeros((1, 1))), -7.0, atol=1.5)
+    counts = []
+    for updates in (1, 3, 4):
+        after, _ = s.improve(KEY, agent, full, None, jnp.asarray(updates), jnp.asarray(1e-3), spec, config)
+        counts.append([int(state.count) for state in after.optimiser])
+    assert counts == [[1, 1, 1], [1, 3, 1], [2, 4, 2]]
+
+
+def test_the_actor_takes_over_at_any_step_and_as_often_as_asked_at_once():
+    at = np.asarray(s.switch_steps(KEY, 20_000, 10, 0.3))
+    np.testing.assert_allclose(np.bincount(at, minlength=10) / len(at), [0.37] + [0.07] * 9, atol=0.015)
+    assert not s.switch_steps(KEY, 50, 10, 1.0).any()
 
 
 SMALL = s.SacConfig(
@@ -94,21 +141,32 @@ class Right(Policy):
         return jnp.ones((len(observations), 1))
 
 
+class Sparse(PointMass):
+    """The goal is 8 steps away, and only near it is anything paid: random pushes do not come there."""
+
+    def step(self, key, latent, actions, h):
+        latent, _, _ = super().step(key, latent, actions, h)
+        reward = (jnp.abs(latent[:, 0] - self.goal) < 0.3).astype(float)
+        return latent, reward, reward > 0
+
+
 @pytest.mark.learning
-def test_a_roll_in_shows_what_random_actions_do_not_find():
-    """The goal is 8 steps away, and only near it is anything paid: random pushes do not come there, the roll-in does."""
-
-    class Sparse(PointMass):
-        def step(self, key, latent, actions, h):
-            latent, _, _ = super().step(key, latent, actions, h)
-            reward = (jnp.abs(latent[:, 0] - self.goal) < 0.3).astype(float)
-            return latent, reward, reward > 0
-
+def test_a_roll_in_or_offline_tuples_show_what_random_actions_do_not_find():
     env = Sparse(horizon=12, goal=4.0)
-    learned, alone = (
-        learn(JaxTraceModel(env), source, SMALL, KEY, Run(curve_episodes=2))
-        for learn, source in ((s.cpi_trace, Right()), (s.sac, None))
+    batch = JaxTraceModel(env).rollout(KEY, Right(), 200, record=tuple(range(12)), next_states=True)
+    steps = zip(batch.states, batch.actions, batch.rewards, batch.next_states, strict=True)
+    tuples = TransitionDataset(tuple(Transitions(*map(np.asarray, step)) for step in steps))
+    small = dataclasses.replace(rlpd.PRESETS["fast"], **sizes(SMALL), learning_rate=3e-3, temperature=0.1, average=0.99)
+    learned, with_tuples, alone = (
+        learn(JaxTraceModel(env), source, config, KEY, Run(curve_episodes=2))
+        for learn, source, config in (
+            (s.cpi_trace, Right(), SMALL),
+            (rlpd.rlpd, tuples, small),
+            (s.sac, None, SMALL),
+        )
     )
-    returns = [float(JaxTraceModel(env).rollout(KEY, p, 200).returns.mean()) for p in (learned, Right(), alone)]
-    assert returns[0] > returns[1] + 1  # the roll-in runs past the goal; what is learned stays
-    assert returns[2] < 1
+    policies = (learned, with_tuples, Right(), alone)
+    returns = [float(JaxTraceModel(env).rollout(KEY, p, 200).returns.mean()) for p in policies]
+    assert returns[0] > returns[2] + 1  # the roll-in runs past the goal; what is learned stays
+    assert returns[1] > returns[2] + 1
+    assert returns[3] < 1

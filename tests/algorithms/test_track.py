@@ -41,11 +41,11 @@ def test_memory_leaves_out_what_had_ended_and_forgets_the_oldest():
         + jnp.array([0, 0, 1.0]) * (jnp.arange(6) == 2)[:, None]
     )
     batch = Rollout(jnp.zeros(6), None, states, jnp.zeros((1, 6, 2)), next_states=states)
-    memory = memory.add(batch, 1, SPEC)
+    memory = memory.add(batch, 0, 1, SPEC)
     assert int(memory.added) == 4  # the last four of 0, 1, 3, 4, 5
     np.testing.assert_array_equal(memory.states[:, 0], [1, 3, 4, 5])
     again = Rollout(jnp.zeros(1), None, states[:, 1:2], jnp.zeros((1, 1, 2)), next_states=states[:, 1:2])
-    memory = memory.add(again, 1, SPEC)
+    memory = memory.add(again, 0, 1, SPEC)
     np.testing.assert_array_equal(memory.states[:, 0], [1, 3, 4, 5])
     assert int(memory.added) == 5
 
@@ -62,9 +62,9 @@ def test_other_units_are_the_same_model():
 def test_a_model_learns_how_states_move_and_where_episodes_end():
     config = DynamicsConfig(hidden=32, updates=1500, memory=500)
     batch = random_transitions()
-    memory = Memory.create(SPEC, config.memory).add(batch, 1, SPEC)
+    memory = Memory.create(SPEC, config.memory).add(batch, 0, 1, SPEC)
     dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), config)
-    dynamics, error = learn_dynamics(KEY, dynamics, memory, config)
+    dynamics, error = learn_dynamics(KEY, dynamics, memory, memory, config)
     assert float(error) < 0.05  # in units of a typical step's square
     predicted, following = np.asarray(dynamics(batch.states[0], batch.actions[0])), np.asarray(batch.next_states[0])
     clear = np.abs(np.asarray(batch.states[0, :, 0]) - 1.0) > 0.2
@@ -95,7 +95,7 @@ def test_importance_weights_are_density_ratios():
 def test_goals_are_the_means_of_features_of_kernels_of_several_widths():
     data, shift, scale = drifting(3, n=400), jnp.zeros(1), jnp.full(1, 0.5)
     frequencies = jax.random.normal(KEY, (1, 4000))
-    goals = t.goals_after(data, 1, 3, frequencies, shift, scale, k=3)
+    goals = t.goals_after(data, 1, 3, frequencies, shift, scale, 3, t.TrackConfig())
     np.testing.assert_array_equal(goals.real, [True, True, False])
     x, y = (jnp.asarray(data.at(h)) / 0.5 for h in (2, 3))
     widths = np.asarray(jnp.median(jnp.abs(frequencies[:, :4] / goals.frequencies[0, :, :4]), axis=0)) / np.array(
@@ -105,6 +105,34 @@ def test_goals_are_the_means_of_features_of_kernels_of_several_widths():
     exact = np.mean([mmd2(x, y, bandwidth=float(widths[0]) * w) for w in t.WIDTHS])
     seen = t.random_features(y, goals.frequencies[0], jnp.ones(()))
     assert float(jnp.sum((seen.mean(axis=0) - goals.means[0]) ** 2)) == pytest.approx(exact, rel=0.1)
+
+
+def test_goals_by_the_spread_of_their_own_step():
+    """Steps of spread 0.1 among states of spread 1: as finely as they are spread, but no finer than a tenth of all."""
+    data = drifting(3, n=400)
+    frequencies = jax.random.normal(KEY, (1, 64))
+    config = t.TrackConfig(whiten="step", moments=0.5)
+    for scale, own in ((0.5, 0.1), (4.0, 0.4)):
+        goals = t.goals_after(data, 1, 3, frequencies, jnp.zeros(1), jnp.full(1, scale), 2, config)
+        np.testing.assert_allclose(goals.scale, own, rtol=0.15)
+        np.testing.assert_allclose(goals.shift[:, 0], [0.4, 0.6], atol=0.03)
+    white = jnp.array([[1.0], [3.0]])
+    moments = t.embed(white, frequencies, 0.5)[:, 128:]
+    np.testing.assert_allclose(moments @ moments.T, 0.5 * (white @ white.T) + 0.25 * (white**2 @ white.T**2), rtol=1e-5)
+
+
+def test_a_share_of_each_batch_is_of_the_steps_at_hand():
+    """Two worlds in one: what is near moves right, all else left; the model of a state in both follows the larger share."""
+    config = DynamicsConfig(hidden=16, updates=600, memory=200, near=0.75)
+    spec = Spec(1, 1, actions=0, action_size=1)
+    still = jnp.zeros((1, 200, 1))
+    left, right = (
+        Memory.create(spec, 200).add(Rollout(still[0, :, 0], None, still, still, next_states=still + x), 0, 1, spec)
+        for x in (-1.0, 1.0)
+    )
+    dynamics = create_dynamics(KEY, spec, jnp.zeros(1), jnp.ones(1), config)
+    dynamics, _ = learn_dynamics(KEY, dynamics, left, right, config)
+    assert float(dynamics(still[0, :1], still[0, :1])[0, 0]) == pytest.approx(0.5, abs=0.15)
 
 
 def test_the_distance_is_unbiased():
@@ -129,11 +157,14 @@ def states_of(env, policy, n=2000):
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize(("estimator", "share"), [("model", 1), ("model", 2), ("importance", 1)])
-def test_states_follow_moving_gaussians(estimator, share):
+@pytest.mark.parametrize(
+    ("estimator", "share", "options"),
+    [("model", 1, {}), ("model", 2, {"whiten": "step", "moments": 0.01}), ("importance", 1, {})],
+)
+def test_states_follow_moving_gaussians(estimator, share, options):
     env = PointMass(horizon=4)
     run = Run(curve_episodes=2)
-    policy = fail(JaxTraceModel(env), drifting(4), config_of(estimator, share_steps=share), KEY, run)
+    policy = fail(JaxTraceModel(env), drifting(4), config_of(estimator, share, **options), KEY, run)
     reached = states_of(env, policy)[:, :, 0]
     assert [line["horizon"] for line in run.metrics] == list(range(0, 4, share))
     np.testing.assert_allclose(reached.mean(axis=1), 0.2 * np.arange(1, 5), atol=0.06)

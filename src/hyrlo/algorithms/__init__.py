@@ -1,6 +1,6 @@
 """The registry of algorithms: a name, a function, and presets of its config."""
 
-from hyrlo.algorithms import briee, fail, foobar, hyq, psdp, sac
+from hyrlo.algorithms import briee, cpi, distil, fail, foobar, hyq, inter_fail, psdp, rlpd, sac
 from hyrlo.algorithms.base import Algorithm
 
 ALGORITHMS = {
@@ -20,9 +20,25 @@ ALGORITHMS = {
         ),
         Algorithm(
             "cpi",
-            "one stationary policy from a given roll-in: CPI-trace in practice, with SAC",
-            sac.cpi_trace,
-            sac.PRESETS,
+            "one stationary policy from a given roll-in: CPI-trace in practice, with SAC; preset paper: Alg. 5",
+            cpi.cpi,
+            cpi.PRESETS,
+            learns_from="roll-in",
+            vectors=True,
+        ),
+        Algorithm(
+            "inter-fail",
+            "match the states of an interactive offline distribution, stationary (Alg. 6); for discounted",
+            inter_fail.inter_fail,
+            inter_fail.PRESETS,
+            access="interactive",
+            learns_from="nothing",
+        ),
+        Algorithm(
+            "distil",
+            "one stationary policy that does what a given roll-in does on average: a baseline",
+            distil.distil,
+            distil.PRESETS,
             learns_from="roll-in",
             vectors=True,
         ),
@@ -39,6 +55,14 @@ ALGORITHMS = {
             briee.briee,
             briee.PRESETS,
             learns_from="nothing",
+        ),
+        Algorithm(
+            "rlpd",
+            "SAC with offline tuples in every batch: needs actions and rewards in the offline data",
+            rlpd.rlpd,
+            rlpd.PRESETS,
+            learns_from="transitions",
+            vectors=True,
         ),
         Algorithm(
             "sac",

@@ -50,7 +50,7 @@ class Algorithm:
     summary: str
     train: Train
     presets: Mapping[str, Any]
-    access: Literal["trace", "reset"] = "trace"
+    access: Literal["trace", "reset", "interactive"] = "trace"
     learns_from: Literal["states", "transitions", "roll-in", "nothing"] = "states"
     vectors: bool = False
     """Whether actions may be vectors."""

@@ -17,6 +17,7 @@ from hyrlo.algorithms.base import Run
 from hyrlo.algorithms.match import MatchConfig, blank_policy, match
 from hyrlo.algorithms.minmax import GameConfig
 from hyrlo.algorithms.track import track
+from hyrlo.algorithms.witness import ValueClass
 from hyrlo.data import ObservationDataset
 from hyrlo.errors import HyrloError
 from hyrlo.policies import Stack, switch
@@ -30,23 +31,34 @@ PRESETS = {
 }
 
 
-def fail(model: TraceModel, source: ObservationDataset, config: FailConfig, key: PRNGKeyArray, run: Run) -> Stack:
-    """Algorithm 3: the forward policy π^f."""
+def fail(
+    model: TraceModel,
+    source: ObservationDataset,
+    config: FailConfig,
+    key: PRNGKeyArray,
+    run: Run,
+    functions: ValueClass | None = None,
+) -> Stack:
+    """Algorithm 3: the forward policy π^f. `functions` is a finite class F for discriminator `value`."""
     spec = model.spec
+    if functions is not None and config.discriminator != "value":
+        raise HyrloError(f"a class of value functions is for discriminator value, not {config.discriminator}")
+    if config.discriminator != "mmd" and spec.action_size:
+        raise HyrloError(f"discriminator {config.discriminator} is for discrete actions; leave it at mmd")
     if config.estimator == "model" or spec.action_size:
         if config.estimator == "regression":
             raise HyrloError(
                 "estimator regression is for discrete actions; use --preset model, or --estimator importance"
             )
         return track(model, source, config.track, config.estimator, config.samples, config.share_steps, key, run)
-    uniform = spec.uniform()
+    uniform, measure = spec.uniform(), "mmd" if config.discriminator == "mmd" else "ipm"
     empty = Stack.repeat(blank_policy(spec, config), spec.horizon)
     phase = run.phase("forward", range(spec.horizon), empty, model)
     for h in phase:
         rollout_key, match_key = jax.random.split(fold_in(key, h))
         roll_in = switch(phase.state, at=h, to=uniform)  # π_0 … π_{h−1}, then uniform
         online = model.rollout(rollout_key, roll_in, config.samples, record=h, next_states=True, stop=h + 1)
-        policy, mmd = match(match_key, online, *source.padded(h + 1), spec, config)
+        policy, distance = match(match_key, online, *source.padded(h + 1), spec, config, h, functions)
         forward = phase.state.with_step(h, policy)
-        phase.done(h, forward, evaluate=switch(forward, at=h + 1, to=uniform), mmd=mmd)
+        phase.done(h, forward, evaluate=switch(forward, at=h + 1, to=uniform), **{measure: distance})
     return phase.state

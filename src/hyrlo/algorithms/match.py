@@ -3,11 +3,12 @@
 `importance` is the paper's: next states weighted by `A·π(a|s)`, a two-layer tanh policy. `regression` needs far fewer
 samples: random features of the next state are regressed on a small latent state of s and the action, so that the mean
 embedding under any policy is known without weights, and the policy acts on that latent state.
+The witnesses are the kernel's unit ball (MMD) or, by choice, those of Equation 1 (witness.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import equinox as eqx
@@ -17,8 +18,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from hyrlo.access import Rollout, Spec
 from hyrlo.algorithms.fit import FitConfig, LatentRegression, Samples, fit_encoder
-from hyrlo.algorithms.minmax import GameConfig, play
+from hyrlo.algorithms.minmax import Discriminator, GameConfig, UnitBall, play
 from hyrlo.algorithms.track import TrackConfig
+from hyrlo.algorithms.witness import (
+    Counts,
+    ImportanceCounts,
+    NetworkWitnesses,
+    ValueClass,
+    WitnessConfig,
+    finite_witnesses,
+    random_functions,
+)
 from hyrlo.distances import ExactMMD, ImportanceMMD, RegressedMMD, median_bandwidth, random_features
 from hyrlo.errors import HyrloError, check_positive
 from hyrlo.networks import MLP
@@ -36,6 +46,9 @@ class MatchConfig:
     estimator: Literal["regression", "importance", "model"] = "regression"
     """`importance`: the paper's weights; `regression`: features regressed on (s, a), far fewer samples; `model`: a learned
     one-step model, for vector-valued actions and long horizons."""
+    discriminator: Literal["mmd", "value", "value-network"] = "mmd"
+    """`mmd`: the kernel's unit ball; the others are those of Equation 1, max_a f − f(·, a′), with f from a finite class of
+    random functions (`value`) or a small network (`value-network`). Not for estimator `model`."""
     share_steps: int = 0
     """k: so many consecutive steps share a policy (`model` only). 0: as many as make 40 policies at most."""
     features: int = 256
@@ -47,6 +60,8 @@ class MatchConfig:
     """`regression`: how the latent state is fitted."""
     track: TrackConfig = field(default_factory=TrackConfig)
     """`model`, and `importance` for vector-valued actions."""
+    witness: WitnessConfig = field(default_factory=WitnessConfig)
+    """The witnesses of discriminators other than `mmd`."""
 
     def __post_init__(self) -> None:
         check_positive(self, "samples", "offline_samples", "hidden")
@@ -57,6 +72,11 @@ class MatchConfig:
             )
         if self.share_steps < 0 or (self.share_steps > 1 and self.estimator != "model"):
             raise HyrloError(f"share_steps is {self.share_steps}; steps share a policy with estimator model only")
+        if self.discriminator != "mmd" and self.estimator == "model":
+            raise HyrloError(
+                f"discriminator is {self.discriminator}, but estimator model follows the gradient of the MMD; "
+                "use estimator regression or importance, or discriminator mmd"
+            )
         if self.features == 0 and self.estimator == "regression":
             raise HyrloError("features is 0, the exact kernel, which needs estimator importance")
         if self.features % 2 or self.features < 0:
@@ -85,34 +105,52 @@ def match(
     offline_weights: Float[Array, " m"],
     spec: Spec,
     config: MatchConfig,
+    h: int,
+    functions: ValueClass | None = None,
 ) -> tuple[Policy, float]:
-    """The policy, and its estimated MMD to the offline states."""
+    """The policy of step h, and its estimated distance to the offline states of step h + 1."""
     policy_key, feature_key, fit_key, game_key = jax.random.split(key, 4)
     assert online.states is not None
     assert online.actions is not None
     assert online.next_states is not None
+    following = (online.next_states, offline, offline_weights)
+    game = config.game if config.discriminator == "mmd" else replace(config.game, memory=config.witness.memory)
+
+    def of_values(counts: Counts) -> Discriminator:
+        """Equation 1."""
+        if config.discriminator == "value-network":
+            return network_witnesses(feature_key, counts, *following, spec.actions, config.witness)
+        chosen = functions or random_functions(feature_key, *following[:2], spec.actions, config.witness)
+        return finite_witnesses(counts, chosen, *following, h + 1)
+
     if config.estimator == "importance":
         network = fresh_network(policy_key, (spec.observation_size, config.hidden, spec.actions))
-        witnesses: ImportanceMMD | ExactMMD
-        if config.features:
+        witnesses: Discriminator
+        if config.discriminator != "mmd":
+            witnesses = of_values(ImportanceCounts(online.actions))
+        elif config.features:
             features, mean = next_features(feature_key, online.next_states, offline, offline_weights, config)
-            witnesses = ImportanceMMD(features, mean, online.actions)
+            witnesses = UnitBall(ImportanceMMD(features, mean, online.actions))
         else:
-            witnesses = exact_mmd(online.next_states, online.actions, offline, offline_weights)
-        policy, mmd = play(game_key, network, online.states, witnesses, config.game)
-        return policy, float(mmd)
+            witnesses = UnitBall(exact_mmd(online.next_states, online.actions, offline, offline_weights))
+        policy, distance = play(game_key, network, online.states, witnesses, game)
+        return policy, float(distance)
 
     features, mean = next_features(feature_key, online.next_states, offline, offline_weights, config)
     actions = jax.nn.one_hot(online.actions, spec.actions)
     kinds = principal_components(features, config.fit.latents - 1)
     encoder, _ = fit_encoder(fit_key, Samples(online.states, actions, kinds), config.fit)
+    if config.discriminator != "mmd":  # regressed on itself, every next state gets its count under a policy
+        features, mean = jnp.eye(len(actions)), jnp.zeros(len(actions))
     regressed = regressed_mmd(encoder, Samples(online.states, actions, features), mean, config.fit)
+    witnesses = UnitBall(regressed) if config.discriminator == "mmd" else of_values(regressed)
     table = fresh_network(policy_key, (config.fit.latents, spec.actions))
-    on_latents, mmd = play(game_key, table, regressed.latents, regressed, config.game)
-    return LatentSoftmax(encoder, on_latents.network), float(mmd)
+    on_latents, distance = play(game_key, table, regressed.latents, witnesses, game)
+    return LatentSoftmax(encoder, on_latents.network), float(distance)
 
 
 exact_mmd = eqx.filter_jit(ExactMMD.create)
+network_witnesses = eqx.filter_jit(NetworkWitnesses.create)
 
 
 @eqx.filter_jit

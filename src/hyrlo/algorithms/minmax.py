@@ -2,7 +2,8 @@
 
     min_π max_g  u(π, g) = Ê_on[ A·π(a|s) g(s') ] − Ê_off[ g(s') ]
 
-The witness player answers with the best response, which for MMD is known in closed form. The policy player is no-regret:
+The witness player answers with the best response, which for MMD is known in closed form (for the value functions of
+Equation 1, see witness.py). The policy player is no-regret:
 it follows the regularised leader over (a fading memory of) all past witnesses, one gradient step a round.
 The iterate with the smallest u is returned.
 """
@@ -10,7 +11,7 @@ The iterate with the smallest u is returned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -24,14 +25,50 @@ from hyrlo.policies import Softmax
 CHECKS = 20  # how often in a game the value of the whole sample is looked at, to keep the best iterate
 
 
-class Discriminator(Protocol):
-    """A class of witnesses in a Hilbert space, where the best response to a policy is its embedding."""
+class Embedding(Protocol):
+    """A class of witnesses by what it sees of a policy."""
 
     def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Array:
         """Estimated mean embedding of the next states under the policy's action probabilities, minus the offline one."""
         ...
 
-    def inner(self, witness: Array, embedding: Array) -> Float[Array, ""]: ...
+    def inner(self, witness: Array, embedding: Array) -> Float[Array, ""]:
+        """The payoff of a witness against a policy."""
+        ...
+
+
+class Discriminator(Embedding, Protocol):
+    """A class of witnesses with a player, which may remember something from round to round."""
+
+    @property
+    def all_samples(self) -> bool:
+        """Whether it answers all samples, not the round's batch only."""
+        ...
+
+    def start(self) -> Any: ...
+
+    def respond(self, memory: Any, embedding: Array, thorough: bool = False) -> tuple[Array, Any]:
+        """The best witness against an embedding, times its payoff there."""
+        ...
+
+
+class UnitBall(eqx.Module):
+    """The unit ball of a Hilbert space: the best witness times its payoff is the embedding itself."""
+
+    space: Embedding
+    all_samples: bool = eqx.field(static=True, default=False)
+
+    def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Array:
+        return self.space.embed(policy, batch)
+
+    def inner(self, witness: Array, embedding: Array) -> Float[Array, ""]:
+        return self.space.inner(witness, embedding)
+
+    def start(self) -> tuple:
+        return ()
+
+    def respond(self, memory: tuple, embedding: Array, thorough: bool = False) -> tuple[Array, tuple]:
+        return embedding, memory
 
 
 @dataclass(frozen=True)
@@ -63,7 +100,7 @@ def play(
     discriminator: Discriminator,
     config: GameConfig,
 ) -> tuple[Softmax, Float[Array, ""]]:
-    """The best iterate on states of step h, and the MMD to the offline states of step h + 1 that it reaches there."""
+    """The best iterate on states of step h, and the distance to the offline states of step h + 1 that it reaches there."""
     everything = jnp.arange(len(states))
     batch_size = min(config.batch, len(states))
     optimiser = optax.adamw(config.learning_rate, weight_decay=config.decay)
@@ -77,26 +114,30 @@ def play(
         return discriminator.inner(witness, discriminator.embed(jnp.exp(log_pi), batch)) + regulariser
 
     def one_round(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:
-        policy, state, witness = carry
+        policy, state, witness, memory = carry
         batch = everything
         if batch_size < len(states):
             batch = jax.random.randint(jax.random.fold_in(key, t), (batch_size,), 0, len(states))
         keep = jnp.minimum(config.memory, t / (t + 1.0))
-        witness = keep * witness + (1 - keep) * embed(policy, batch)  # best response, remembered
+        seen = embed(policy, everything if discriminator.all_samples else batch)
+        response, memory = discriminator.respond(memory, seen)
+        witness = keep * witness + (1 - keep) * response  # best response, remembered
         updates, state = optimiser.update(jax.grad(payoff)(policy, witness, batch), state, policy)
-        return (optax.apply_updates(policy, updates), state, witness), None
+        return (optax.apply_updates(policy, updates), state, witness, memory), None
 
     def rounds_and_check(carry: tuple, ts: Int[Array, " rounds"]) -> tuple[tuple, None]:
         player, best, best_distance2 = carry
         player, _ = jax.lax.scan(one_round, player, ts)
-        response = embed(player[0], everything)
-        distance2 = discriminator.inner(response, response)
+        seen = embed(player[0], everything)
+        distance2 = discriminator.inner(discriminator.respond(player[3], seen, thorough=True)[0], seen)
         better = distance2 < best_distance2
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), player[0], best)
         return (player, best, jnp.minimum(distance2, best_distance2)), None
 
-    no_witness = jnp.zeros_like(embed(policy, everything))
-    start = ((policy, optimiser.init(policy), no_witness), policy, jnp.asarray(jnp.inf))
+    memory = discriminator.start()
+    response, _ = eqx.filter_eval_shape(discriminator.respond, memory, embed(policy, everything))
+    no_witness = jnp.zeros(response.shape)
+    start = ((policy, optimiser.init(policy), no_witness, memory), policy, jnp.asarray(jnp.inf))
     checks = min(CHECKS, config.iterations)
     schedule = jnp.arange(config.iterations - config.iterations % checks).reshape(checks, -1)
     (_, best, distance2), _ = jax.lax.scan(rounds_and_check, start, schedule)

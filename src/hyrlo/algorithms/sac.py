@@ -14,7 +14,7 @@ Episodes that end have y = r. The end of the horizon is a time limit, not an end
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.access import Rollout, Spec, TraceModel
 from hyrlo.algorithms.base import Run
-from hyrlo.errors import check_positive
+from hyrlo.errors import HyrloError, check_positive
 from hyrlo.networks import LayerNormMLP, Whitened, pick
 from hyrlo.policies import Greedy, Policy, Softmax, SquashedGaussian, switch
 
@@ -47,10 +47,20 @@ class SacConfig:
     """Updates per transition that is learned from."""
     batch: int = 256
     hidden: int = 128
-    """Width of the two hidden layers of actor and critics."""
+    """Width of the hidden layers of actor and critics."""
+    layers: int = 2
+    """Number of the hidden layers."""
     layer_norm: bool = True
     """Normalise the critics' hidden layers; without it, values can explode."""
     critics: int = 2
+    subset: int = 0
+    """The target is the least value of so many critics, drawn anew for each update; 0 takes all."""
+    actor_value: Literal["min", "mean"] = "min"
+    """Which value of the critics the actor climbs."""
+    actor_every: int = 1
+    """Updates of the critics per update of actor and temperature."""
+    initial_value: float = 0.0
+    """What the critics say at first. The least value there is makes what was never tried look bad."""
     gamma: float = 0.99
     learning_rate: float = 1e-3
     last_learning_rate: float = 0.1
@@ -63,6 +73,8 @@ class SacConfig:
     """α at first."""
     entropy_in_backup: bool = False
     """Whether values count the entropy to come."""
+    from_start: float = 0.0
+    """With a roll-in: the share of episodes that the actor plays from step 0 on, besides those that happen to."""
     average: float = 0.999
     """The policy is an exponential average of the actors with this memory; 0 takes the last one."""
     ends_at_horizon: bool = False
@@ -73,8 +85,12 @@ class SacConfig:
     def __post_init__(self) -> None:
         check_positive(
             self, "iterations", "collections", "episodes", "random_collections", "utd", "batch", "hidden", "critics",
-            "learning_rate", "tau", "temperature", "reward_scale", "replay",
+            "learning_rate", "tau", "temperature", "reward_scale", "replay", "layers", "actor_every",
         )  # fmt: skip
+        if not 0 <= self.from_start <= 1:
+            raise HyrloError(f"from_start is {self.from_start}; give a share from 0 to 1")
+        if not 0 <= self.subset <= self.critics:
+            raise HyrloError(f"subset is {self.subset}; give at most the number of critics, {self.critics}")
 
 
 PRESETS = {"fast": SacConfig()}
@@ -114,14 +130,21 @@ def cpi_trace(model: TraceModel, source: Policy, config: SacConfig, key: PRNGKey
 
 
 def learn(
-    model: TraceModel, roll_in: Policy | None, config: SacConfig, key: PRNGKeyArray, run: Run, name: str
+    model: TraceModel,
+    roll_in: Policy | None,
+    config: SacConfig,
+    key: PRNGKeyArray,
+    run: Run,
+    name: str,
+    offline: Replay | None = None,
 ) -> Policy:
+    """Collect and update in turn; with `offline` transitions, half of every batch is from them."""
     spec, n = model.spec, config.episodes
     create_key, first_key = jax.random.split(fold_in(key, config.iterations))
 
     def collect(key: PRNGKeyArray, policy: Policy, replay: Replay) -> tuple[Replay, Int[Array, ""]]:
         switch_key, rollout_key = jax.random.split(key)
-        at = jnp.zeros(n, int) if roll_in is None else jax.random.randint(switch_key, (n,), 0, spec.horizon)
+        at = switch_steps(switch_key, n, spec.horizon, 1.0 if roll_in is None else config.from_start)
         acting = policy if roll_in is None else switch(roll_in, at=at, to=policy)
         batch = model.rollout(rollout_key, acting, n, record=tuple(range(spec.horizon)), next_states=True)
         return remember(replay, batch, at, config)
@@ -145,10 +168,17 @@ def learn(
         for i in range(config.collections):
             collect_key, update_key = jax.random.split(fold_in(fold_in(key, t), i))
             replay, added = collect(collect_key, agent.actor, replay)
-            agent, losses = improve(update_key, agent, replay, (config.utd * added).astype(int), rate, spec, config)
+            updates = (config.utd * added).astype(int)
+            agent, losses = improve(update_key, agent, replay, offline, updates, rate, spec, config)
         metrics = {k: float(v) for k, v in losses._asdict().items()}
         phase.done(spec.horizon, (agent, tuple(replay)), evaluate=calm(agent.average), iteration=t, **metrics)
     return calm(phase.state[0].average)
+
+
+def switch_steps(key: PRNGKeyArray, n: int, horizon: int, from_start: float) -> Int[Array, " n"]:
+    """When the actor takes over: at any step with the same probability, or for some episodes at once."""
+    at_once = jax.random.uniform(fold_in(key, 0), (n,)) < from_start
+    return jnp.where(at_once, 0, jax.random.randint(key, (n,), 0, horizon))
 
 
 def empty_replay(spec: Spec, config: SacConfig) -> Replay:
@@ -185,7 +215,7 @@ def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, config: SacConfi
     scale = jnp.sqrt((known * (replay.states - shift) ** 2).sum(axis=0) / total)
     scale = jnp.where(scale > 1e-6, scale, 1.0)
     actor_key, critic_key = jax.random.split(key)
-    hidden, inputs = (config.hidden, config.hidden), spec.observation_size
+    hidden, inputs = (config.hidden,) * config.layers, spec.observation_size
     outputs = 2 * spec.action_size or spec.actions
     body = Whitened(LayerNormMLP.create(actor_key, (inputs, *hidden, outputs), False, 0.01), shift, scale)
     actor: Policy = SquashedGaussian(body) if spec.action_size else Softmax(body)
@@ -195,7 +225,9 @@ def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, config: SacConfi
 
     def critic(key: PRNGKeyArray) -> Whitened:
         sizes = (inputs, *hidden, 1 if spec.action_size else spec.actions)
-        return Whitened(LayerNormMLP.create(key, sizes, config.layer_norm), shift, scale)
+        network = LayerNormMLP.create(key, sizes, config.layer_norm)
+        biases = (*network.biases[:-1], network.biases[-1] + config.initial_value)
+        return Whitened(eqx.tree_at(lambda net: net.biases, network, biases), shift, scale)
 
     critics = jax.vmap(critic)(jax.random.split(critic_key, config.critics))
     log_alpha = jnp.log(jnp.asarray(config.temperature))
@@ -223,45 +255,61 @@ def improve(
     key: PRNGKeyArray,
     agent: Agent,
     replay: Replay,
+    offline: Replay | None,
     updates: Int[Array, ""],
     rate: Float[Array, ""],
     spec: Spec,
     config: SacConfig,
 ) -> tuple[Agent, Losses]:
     """`updates` times, at learning rate `rate`: critics, actor, temperature, targets."""
-    known = jnp.minimum(replay.added, len(replay.rewards))
+
+    def draw(key: PRNGKeyArray, source: Replay, n: int) -> Replay:
+        known = jnp.minimum(source.added, len(source.rewards))
+        rows = (jax.random.uniform(key, (n,)) * known).astype(int)
+        return Replay(*(x[rows] for x in source[:5]), source.added)  # type: ignore[call-arg]
 
     def one(t: Int[Array, ""], carry: tuple[Agent, Losses]) -> tuple[Agent, Losses]:
         batch_key, update_key = jax.random.split(fold_in(key, t))
-        rows = (jax.random.uniform(batch_key, (config.batch,)) * known).astype(int)
-        batch = Replay(*(x[rows] for x in replay[:5]), replay.added)  # type: ignore[call-arg]
-        return update(update_key, carry[0], batch, rate, spec, config)
+        half = 0 if offline is None else config.batch // 2
+        batch = draw(batch_key, replay, config.batch - half)
+        if offline is not None:
+            old = draw(fold_in(batch_key, 1), offline, half)
+            batch = Replay(*(jnp.concatenate(x) for x in zip(batch[:5], old[:5], strict=True)), batch.added)  # type: ignore[call-arg]
+        return update(update_key, *carry, t, batch, rate, spec, config)
 
     nothing = jnp.zeros(())
     return jax.lax.fori_loop(0, updates, one, (agent, Losses(nothing, nothing, nothing)))
 
 
 def update(
-    key: PRNGKeyArray, agent: Agent, batch: Replay, rate: Float[Array, ""], spec: Spec, config: SacConfig
+    key: PRNGKeyArray,
+    agent: Agent,
+    losses: Losses,
+    t: Int[Array, ""],
+    batch: Replay,
+    rate: Float[Array, ""],
+    spec: Spec,
+    config: SacConfig,
 ) -> tuple[Agent, Losses]:
-    """One gradient step on everything."""
+    """One gradient step on the critics and, every so often, on actor and temperature."""
     next_key, actor_key = jax.random.split(key)
-    adam = optax.scale_by_adam()
     alpha = jnp.exp(agent.log_alpha)
+    actor_state, critic_state, alpha_state = agent.optimiser
 
     def soft_value(
-        key: PRNGKeyArray, actor: Policy, critics: Whitened, states: Array, weight: Array
+        key: PRNGKeyArray, actor: Policy, critics: Whitened, states: Array, weight: Array, which: Any = jnp.min
     ) -> tuple[Array, Array]:
         """Of following the actor, with its entropy counted at `weight`; and the entropy itself."""
         if isinstance(actor, SquashedGaussian):
             actions, log_pi = actor.sample(key, states)
-            return values(critics, states, actions).min(axis=0) - weight * log_pi, -log_pi
+            return which(values(critics, states, actions), axis=0) - weight * log_pi, -log_pi
         log_pi = jax.nn.log_softmax(actor.logits(states))  # type: ignore[attr-defined]
         entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=1)
-        return jnp.sum(jnp.exp(log_pi) * values(critics, states).min(axis=0), axis=1) + weight * entropy, entropy
+        return jnp.sum(jnp.exp(log_pi) * which(values(critics, states), axis=0), axis=1) + weight * entropy, entropy
 
     weight = alpha if config.entropy_in_backup else jnp.zeros(())
-    following, _ = soft_value(next_key, agent.actor, agent.targets, batch.next_states, weight)
+    targets = some_of(fold_in(key, 0), agent.targets, config)
+    following, _ = soft_value(next_key, agent.actor, targets, batch.next_states, weight)
     target = config.reward_scale * batch.rewards + config.gamma * jnp.where(batch.ended, 0.0, following)
 
     def critic_loss(critics: Whitened) -> Float[Array, ""]:
@@ -272,28 +320,42 @@ def update(
         return jnp.mean((predicted - target) ** 2, axis=1).sum()
 
     def actor_loss(actor: Policy) -> tuple[Float[Array, ""], tuple[Array, Array]]:
-        value, entropy = soft_value(actor_key, actor, agent.critics, batch.states, alpha)
+        which = jnp.mean if config.actor_value == "mean" else jnp.min
+        value, entropy = soft_value(actor_key, actor, agent.critics, batch.states, alpha, which)
         return -value.mean(), (value.mean(), entropy.mean())
 
-    loss, critic_gradient = jax.value_and_grad(critic_loss)(agent.critics)
-    (_, (value, entropy)), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(agent.actor)
-    default, most = (-0.5, spec.action_size) if spec.action_size else (0.2, np.log(spec.actions))
-    wanted = most * (default if config.entropy is None else config.entropy)
-    alpha_gradient = entropy - wanted  # of α·(entropy − wanted): more temperature where there is too little
-    new, states = [], []
-    for old, gradient, state in zip(
-        (agent.actor, agent.critics, agent.log_alpha),
-        (actor_gradient, critic_gradient, alpha * alpha_gradient),
-        agent.optimiser,
-        strict=True,
-    ):
-        change, state = adam.update(gradient, state)
-        new.append(jax.tree.map(lambda x, c: x - rate * c, old, change))
-        states.append(state)
-    actor, critics, log_alpha = new
-    targets = mix(agent.targets, critics, config.tau)
+    def act_better(state: tuple) -> tuple:
+        actor, log_alpha, actor_state, alpha_state, *_ = state
+        (_, (value, entropy)), gradient = jax.value_and_grad(actor_loss, has_aux=True)(actor)
+        default, most = (-0.5, spec.action_size) if spec.action_size else (0.2, np.log(spec.actions))
+        wanted = most * (default if config.entropy is None else config.entropy)
+        actor, actor_state = descend(actor, gradient, actor_state, rate)
+        # of α·(entropy − wanted): more temperature where there is too little
+        log_alpha, alpha_state = descend(log_alpha, alpha * (entropy - wanted), alpha_state, rate)
+        return actor, log_alpha, actor_state, alpha_state, value, entropy
+
+    state = (agent.actor, agent.log_alpha, actor_state, alpha_state, losses.value, losses.entropy)
+    due = t % config.actor_every == 0
+    actor, log_alpha, actor_state, alpha_state, value, entropy = jax.lax.cond(due, act_better, lambda x: x, state)
+    loss, gradient = jax.value_and_grad(critic_loss)(agent.critics)
+    critics, critic_state = descend(agent.critics, gradient, critic_state, rate)
+    slow = mix(agent.targets, critics, config.tau)
     average = mix(agent.average, actor, 1 - config.average)
-    return Agent(actor, average, critics, targets, log_alpha, tuple(states)), Losses(loss, value, entropy)  # type: ignore[arg-type]
+    optimiser = (actor_state, critic_state, alpha_state)
+    return Agent(actor, average, critics, slow, log_alpha, optimiser), Losses(loss, value, entropy)  # type: ignore[arg-type]
+
+
+def some_of(key: PRNGKeyArray, critics: Whitened, config: SacConfig) -> Whitened:
+    if not config.subset:
+        return critics
+    chosen = jax.random.choice(key, config.critics, (config.subset,), replace=False)
+    return jax.tree.map(lambda x: x[chosen], critics)
+
+
+def descend(old: Any, gradient: Any, state: optax.OptState, rate: Float[Array, ""]) -> tuple[Any, optax.OptState]:
+    """One step of Adam."""
+    change, state = optax.scale_by_adam().update(gradient, state)
+    return jax.tree.map(lambda x, c: x - rate * c, old, change), state
 
 
 def values(critics: Whitened, states: Float[Array, "n obs"], actions: Float[Array, "n act"] | None = None) -> Array:

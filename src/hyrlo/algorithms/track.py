@@ -39,6 +39,7 @@ WIDTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernels, in median distances: near to ma
 
 
 POLICIES = 40  # at most, unless told how many steps share one
+LEAST_SPREAD = 0.1  # of the states of one step, as a share of that of all states
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,12 @@ class TrackConfig:
     """Online states per gradient step."""
     features: int = 256
     """Random Fourier features of the MMD."""
+    whiten: Literal["all", "step"] = "all"
+    """By whose spread the MMD scales the dimensions: that of all offline states, or of those of the step to match, which
+    is finer where states of one step differ little, as those of a robot that is set in motion do."""
+    moments: float = 0.0
+    """Weight of the mean and variance of every dimension beside the random features: MMD with a sum of kernels, which
+    feels a little too much spread in many dimensions better than a bell-shaped kernel does."""
     std: float = 0.3
     """Standard deviation of an action, at first."""
     std_floor: float = 0.1
@@ -82,10 +89,12 @@ class Starts(NamedTuple):
 
 
 class Goals(NamedTuple):
-    """The steps that follow: mean features of their offline states, the features, and which of the steps are real."""
+    """The steps that follow: mean features of their offline states, how features are made, which of the steps are real."""
 
     means: Float[Array, "k f"]
     frequencies: Float[Array, "k obs f"]
+    shift: Float[Array, "k obs"]
+    scale: Float[Array, "k obs"]
     real: Bool[Array, " k"]
 
 
@@ -114,7 +123,8 @@ def track(
         forward, dynamics, memory = phase.state[0], phase.state[1], Memory(*phase.state[2])
         stop = min(h + k, spec.horizon)
         policy = forward[h - k] if h else blank
-        goals = goals_after(source, h, stop, frequencies, shift, scale, k)
+        goals = goals_after(source, h, stop, frequencies, shift, scale, k, config)
+        near = Memory.create(spec, config.rounds * samples * k)
         seen: list[Starts] = []
         metrics: dict[str, float] = {}
         for r in range(config.rounds):
@@ -128,8 +138,8 @@ def track(
             seen.append(starts_of(batch, h, policy, spec))
             starts = jax.tree.map(lambda *x: filled(np.concatenate(x), config.rounds * samples), *seen)
             if estimator == "model":
-                memory = memory.add(batch, stop, spec)
-                dynamics, error = learn_dynamics(learn_key, dynamics, memory, config.dynamics)
+                memory, near = memory.add(batch, 0, stop, spec), near.add(batch, h, stop, spec)
+                dynamics, error = learn_dynamics(learn_key, dynamics, memory, near, config.dynamics)
                 metrics["model_error"] = float(error)
             policy, mmd, ess = steer(steer_key, policy, starts, goals, dynamics, estimator, config)
         metrics |= {"mmd": float(mmd), "ess": float(ess)}
@@ -165,26 +175,42 @@ def goals_after(
     shift: Array,
     scale: Array,
     k: int,
+    config: TrackConfig,
 ) -> Goals:
     """Of steps h + 1 … stop, in one shape for all h. Kernels of several widths, in median distances of each step."""
     steps = [source.padded(min(h + j, stop)) for j in range(1, k + 1)]
     padded, weights = (jnp.stack(x) for x in zip(*steps, strict=True))
-    means, scaled = mean_features(padded, weights, frequencies, shift, scale)
-    return Goals(means, scaled, jnp.arange(k) < stop - h)
+    return Goals(*mean_features(padded, weights, frequencies, shift, scale, config), jnp.arange(k) < stop - h)
 
 
 @eqx.filter_jit
 def mean_features(
-    states: Float[Array, "k m obs"], weights: Float[Array, "k m"], frequencies: Array, shift: Array, scale: Array
-) -> tuple[Float[Array, "k f"], Float[Array, "k obs f"]]:
+    states: Float[Array, "k m obs"],
+    weights: Float[Array, "k m"],
+    frequencies: Array,
+    shift: Array,
+    scale: Array,
+    config: TrackConfig,
+) -> tuple[Float[Array, "k f"], Float[Array, "k obs f"], Float[Array, "k obs"], Float[Array, "k obs"]]:
     widths = jnp.resize(jnp.asarray(WIDTHS), (frequencies.shape[1],))
 
-    def one(args: tuple[Array, Array]) -> tuple[Array, Array]:
-        white = whiten(args[0], shift, scale)
+    def one(args: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+        mean = args[1] @ args[0] if config.whiten == "step" else shift
+        spread = jnp.sqrt(args[1] @ (args[0] - mean) ** 2)
+        own = jnp.maximum(spread, LEAST_SPREAD * scale) if config.whiten == "step" else scale
+        white = whiten(args[0], mean, own)
         scaled = frequencies / (widths * jnp.maximum(median_bandwidth(white, white), 0.05))
-        return args[1] @ random_features(white, scaled, jnp.ones(())), scaled
+        return args[1] @ embed(white, scaled, config.moments), scaled, mean, own
 
     return jax.lax.map(one, (states, weights))
+
+
+def embed(white: Float[Array, "n obs"], frequencies: Float[Array, "obs f"], moments: float) -> Float[Array, "n e"]:
+    """What of a state the MMD compares: random features and, if they have a weight, first and second moments."""
+    bell = random_features(white, frequencies, jnp.ones(()))
+    if not moments:
+        return bell
+    return jnp.concatenate([bell, moments**0.5 * white, (moments / 2) ** 0.5 * white**2], axis=1)
 
 
 def up_to(stop: int, horizon: int, n: int) -> Int[np.ndarray, "h n"]:
@@ -229,24 +255,25 @@ def steer(
         """Squared MMD at each step."""
         start = jax.tree.map(lambda x: x[batch], starts)
 
-        def features(states: Float[Array, "n obs"], frequencies: Array) -> Float[Array, "n f"]:
-            return random_features(whiten(states, dynamics.shift, dynamics.scale), frequencies, jnp.ones(()))
+        def features(states: Float[Array, "n obs"], goal: Goals) -> Float[Array, "n f"]:
+            return embed(whiten(states, goal.shift, goal.scale), goal.frequencies, config.moments)
 
         if estimator == "importance":
-            seen = importance(policy, start)[:, None] * features(start.next_states, goals.frequencies[0])
+            first = jax.tree.map(lambda x: x[0], goals)
+            seen = importance(policy, start)[:, None] * features(start.next_states, first)
             return jnp.sum((seen.mean(axis=0) - goals.means[0]) ** 2)[None]
 
         def one_step(states: Array, inputs: tuple[Goals, PRNGKeyArray]) -> tuple[Array, Float[Array, ""]]:
             goal, key = inputs
             if isinstance(policy, Gaussian):
                 states = dynamics(states, jnp.clip(policy.act(key, states, 0), -1.0, 1.0))
-                seen = features(states, goal.frequencies)
+                seen = features(states, goal)
             else:
                 logits = policy.logits(states)  # type: ignore[attr-defined]
                 every = jax.vmap(lambda a: dynamics(states, jnp.broadcast_to(a, logits.shape)))(
                     jnp.eye(logits.shape[1])
                 )
-                each = jax.vmap(features, (0, None))(every, goal.frequencies)
+                each = jax.vmap(features, (0, None))(every, goal)
                 seen = jnp.einsum("na,anf->nf", jax.nn.softmax(logits), each)
                 taken = jax.random.categorical(key, logits)
                 states = jax.lax.stop_gradient(every[taken, jnp.arange(len(states))])

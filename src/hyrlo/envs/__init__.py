@@ -14,7 +14,13 @@ from jaxtyping import PRNGKeyArray
 
 from hyrlo.access import JaxResetModel, JaxTraceModel, ResetModel, Spec, TraceModel
 from hyrlo.data import ObservationDataset
+from hyrlo.envs.discounted import NAME as DISCOUNTED
+from hyrlo.envs.discounted import DiscountedConfig, DiscountedWorld
 from hyrlo.envs.gym import PREFIX, GymConfig, GymWorld
+from hyrlo.envs.hammer import HORIZON as HAMMER_HORIZON
+from hyrlo.envs.hammer import NAME as HAMMER
+from hyrlo.envs.hammer import HammerConfig, HammerWorld
+from hyrlo.envs.hardness import HARD, HARD_HORIZONS, make_hard
 from hyrlo.envs.lock import (
     Lock,
     LockConfig,
@@ -30,11 +36,17 @@ ENVIRONMENTS = {
     "lock": "rich-observation combination lock; any horizon, 10 actions, random search needs 10^H episodes",
     "lock-benign": "the lock with states that no policy can produce, yet harmless; at most 10 steps",
     "lock-adversarial": "such states, and a lock made so that matching them misleads; at most 10 steps, success 0.1 at best",
+    HAMMER: "the Adroit hand drives in a nail; 50 steps, 26 joints; states from --data; needs hyrlo[robotics]",
+    DISCOUNTED: "a random discounted MDP with an interactive offline distribution; one-hot states, no end",
+    **HARD,
     "gym:<id>": "any Gymnasium environment, gym:<module>:<id> included; states from --data",
 }
-DEFAULT_HORIZONS = {"lock": 100, "lock-benign": 10, "lock-adversarial": 10}
+DEFAULT_HORIZONS = {"lock": 100, "lock-benign": 10, "lock-adversarial": 10, HAMMER: HAMMER_HORIZON, **HARD_HORIZONS}
 INADMISSIBLE = {"lock-benign", "lock-adversarial"}
 """Environments whose data are drawn from fixed state probabilities; no policy made them."""
+
+SIMULATED = (PREFIX, HAMMER)
+"""How the names of environments begin that a simulator steps: far slower than those in JAX."""
 
 gymnasium.register(
     "hyrlo/CombinationLock-v0",
@@ -134,13 +146,22 @@ def _data_key(seed: int) -> PRNGKeyArray:
 
 
 def make(name: str, horizon: int | None = None, **options: Any) -> World:
-    """The environment called `name`; options are the fields of its config, `LockConfig` or `GymConfig`."""
+    """The environment called `name`; options are the fields of its config, `LockConfig`, `HammerConfig` or `GymConfig`."""
     if name.startswith(PREFIX):
         _check_options(name, options, GymConfig)
         if isinstance(options.get("kwargs"), dict):
             options["kwargs"] = json.dumps(options["kwargs"])
         return GymWorld(name, horizon, GymConfig(**options))
     check_name(name, ENVIRONMENTS, "environment")
+    if name == HAMMER:
+        _check_options(name, options, HammerConfig)
+        return HammerWorld(horizon, HammerConfig(**options))
+    if name == DISCOUNTED:
+        _check_options(name, options, DiscountedConfig)
+        return DiscountedWorld(horizon, DiscountedConfig(**options))
+    if name in HARD:
+        _check_options(name, options, None)
+        return make_hard(name, horizon)
     _check_options(name, options, LockConfig)
     horizon = DEFAULT_HORIZONS[name] if horizon is None else horizon
     lock = Lock.create(horizon, LockConfig(**options), adversarial=name == "lock-adversarial")
@@ -150,7 +171,7 @@ def make(name: str, horizon: int | None = None, **options: Any) -> World:
 
 
 def _check_options(name: str, options: dict[str, Any], config: Any) -> None:
-    known = [field.name for field in dataclasses.fields(config)]
+    known = [field.name for field in dataclasses.fields(config)] if config else []
     unknown = [option for option in options if option not in known]
     if unknown:
         raise HyrloError(f"{name}: no option {unknown[0]}{nearest(unknown[0], known)}")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
+import importlib.util
 import inspect
+import io
 import json
 import weakref
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,8 @@ from hyrlo.transitions import TransitionDataset
 __all__ = ["GymConfig", "GymResetModel", "GymTraceModel", "GymWorld"]
 
 PREFIX = "gym:"
+LIBRARIES = ("gymnasium_robotics",)
+"""Of hyrlo's extras: they register environments when they are imported."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,8 @@ def _find(name: str) -> EnvSpec:
         if module:
             importlib.import_module(module)
         namespace, short, version = parse_env_id(env_id)
+        if not module and find_highest_version(namespace, short) is None:
+            load_libraries()
         if version is None and (newest := find_highest_version(namespace, short)) is not None:
             env_id = f"{env_id}-v{newest}"
         return gymnasium.spec(env_id)
@@ -142,6 +148,14 @@ def _find(name: str) -> EnvSpec:
         raise HyrloError(
             f"{name}: {said}; give an id that gymnasium.make knows, or gym:MODULE:ID where MODULE registers it"
         ) from error
+
+
+def load_libraries() -> None:
+    """Import what registers more environments, where it is installed; what it has to say about others is left out."""
+    with redirect_stderr(io.StringIO()):
+        for library in LIBRARIES:
+            if importlib.util.find_spec(library):
+                importlib.import_module(library)
 
 
 def _settle(name: str, spec: EnvSpec, arguments: dict[str, Any], horizon: int | None) -> tuple[dict[str, Any], int]:

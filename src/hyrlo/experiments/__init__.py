@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hyrlo.errors import RunError
-from hyrlo.experiments import estimators, gymnasium, horizon_scaling, inadmissible, lock
+from hyrlo.experiments import diagnose, estimators, gymnasium, horizon_scaling, inadmissible, lock, stationary, theory
 from hyrlo.experiments.recipes import Scale
 from hyrlo.experiments.runner import Finished, RunSpec, execute, say
 from hyrlo.files import write_atomically
@@ -23,12 +23,27 @@ class Experiment(Protocol):
         ...
 
 
-EXPERIMENTS: dict[str, Experiment] = {
+@runtime_checkable
+class Computation(Protocol):
+    """An experiment without training runs: all of it is computed when it is asked for."""
+
+    TITLE: str
+    SEEDS: dict[str, int]
+
+    def compute(self, scale: Scale, seeds: int, out: Path) -> str:
+        """Write pictures and CSV to `out`; the table in Markdown."""
+        ...
+
+
+EXPERIMENTS: dict[str, Experiment | Computation] = {
     "lock": lock,
     "inadmissible": inadmissible,
+    "diagnose": diagnose,
     "horizon-scaling": horizon_scaling,
     "gymnasium": gymnasium,
     "estimators": estimators,
+    "stationary": stationary,
+    "theory": theory,
 }
 
 
@@ -42,8 +57,15 @@ def reproduce(
     stored runs alone.
     """
     experiment = EXPERIMENTS[name]
-    specs = experiment.runs(scale, experiment.SEEDS[scale] if seeds is None else seeds)
+    seeds = experiment.SEEDS[scale] if seeds is None else seeds
     base = Path(out) / scale
+    directory = base / name
+    if isinstance(experiment, Computation):
+        directory.mkdir(parents=True, exist_ok=True)
+        table = experiment.compute(scale, seeds, directory)
+        write_atomically(directory / f"{name}.md", table)
+        return table, directory
+    specs = experiment.runs(scale, seeds)
     if report_only:
         finished = [spec for spec in specs if spec.finished(base / "runs")]  # whatever version trained them
         if not finished:
@@ -53,7 +75,6 @@ def reproduce(
         specs = finished
     else:
         execute(specs, base / "runs", jobs)
-    directory = base / name
     directory.mkdir(parents=True, exist_ok=True)
     table = experiment.report([Finished.read(spec, base / "runs") for spec in specs], directory, scale)
     write_atomically(directory / f"{name}.md", table)

@@ -1,0 +1,109 @@
+"""The Adroit hammer: steps a second of the batched stepper against Gymnasium's vector of worker processes.
+
+All play the same episodes: the same board heights and the same actions, under which the hand touches table and hammer,
+since contacts are what costs. With the weights of an expert (see `hyrlo.experiments.hammer_expert`) in
+`HYRLO_HAMMER_EXPERT` its actions are played, else the hand goes down and closes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv
+
+import hyrlo
+from benchmarks.measure import best_seconds, show
+from hyrlo.access import Rollout
+from hyrlo.envs.gym_model import episode_seeds
+from hyrlo.envs.gym_wrappers import Start
+from hyrlo.envs.hammer import HORIZON, NAME, HammerWorld
+from hyrlo.envs.mujoco_batch import available_cores
+from hyrlo.experiments.hammer_expert import VARIABLE, load_expert
+from hyrlo.policies import Policy
+
+ID = "gymnasium_robotics:AdroitHandHammer-v1"
+KEY = jax.random.key(0)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    episodes: int = 64
+    workers: tuple[int, ...] = (2, 8, 16)
+    horizon: int = HORIZON
+
+
+FULL = Sizes()
+QUICK = Sizes(episodes=8, workers=(2,), horizon=10)
+
+
+class Grasp(Policy):
+    """Down, and the fingers closed, with some noise."""
+
+    def act(self, key, observations, h):  # type: ignore[no-untyped-def]
+        wish = np.concatenate([[1.0, 0.0, 0.0, 0.0], np.full(22, 0.8)])
+        return wish + 0.3 * jax.random.normal(key, (len(observations), 26))
+
+
+def record(sizes: Sizes) -> tuple[list[int], np.ndarray]:
+    """Seeds of episodes, and their actions by step."""
+    world = hyrlo.make(NAME, sizes.horizon, num_envs=sizes.episodes)
+    policy = load_expert() if os.environ.get(VARIABLE) else Grasp()
+    batch = world.trace_model().rollout(KEY, policy, sizes.episodes, record=tuple(range(sizes.horizon)))
+    return episode_seeds(jax.random.split(KEY)[0], sizes.episodes), np.asarray(batch.actions)
+
+
+def play_workers(env: AsyncVectorEnv, seeds: list[int], actions: np.ndarray) -> None:
+    """All episodes, as many at a time as there are workers."""
+    for begin in range(0, len(seeds), env.num_envs):
+        env.reset(seed=seeds[begin : begin + env.num_envs])
+        for action in actions[:, begin : begin + env.num_envs]:
+            env.step(action)
+
+
+def play_batch(world: HammerWorld, seeds: list[int], actions: np.ndarray) -> None:
+    vector = world.vector()
+    vector.reset(seeds, Start(len(seeds)))
+    for h, action in enumerate(actions):
+        vector.step(action, h)
+
+
+def play_model(world: HammerWorld, policy: Policy) -> Rollout:
+    return world.trace_model().rollout(KEY, policy, world.config.num_envs)
+
+
+def hammer_steps(sizes: Sizes) -> None:
+    """Steps a second: worker processes, the batch, and the batch with a policy in JAX that acts."""
+    seeds, actions = record(sizes)
+    make = partial(gymnasium.make, ID, disable_env_checker=True)
+    speeds: dict[str, float] = {}
+
+    def measure(name: str, play: Callable[[], object]) -> None:
+        speeds[name] = len(seeds) * sizes.horizon / best_seconds(play)
+
+    for workers in sizes.workers:
+        with closing(AsyncVectorEnv([make] * workers, context="forkserver")) as env:
+            measure(f"Gymnasium, {workers} worker processes", partial(play_workers, env, seeds, actions))
+    for threads in sorted({1, available_cores()}):
+        world = hyrlo.make(NAME, sizes.horizon, num_envs=sizes.episodes, threads=threads)
+        assert isinstance(world, HammerWorld)
+        measure(f"hyrlo, batch of {sizes.episodes}, {threads} threads", partial(play_batch, world, seeds, actions))
+    policy = load_expert() if os.environ.get(VARIABLE) else Grasp()
+    measure(f"the same, a policy in JAX acts, {threads} threads", partial(play_model, world, policy))
+    best = max(speed for name, speed in speeds.items() if name.startswith("Gymnasium"))
+    rows = [[name, f"{s:,.0f}", f"{s / best:.2f}"] for name, s in speeds.items()]
+    what = "the expert's actions" if os.environ.get(VARIABLE) else "the hand goes down and closes"
+    note = f"ratio to the best of Gymnasium's; {len(seeds)} episodes of {sizes.horizon} steps, {what}"
+    show(f"{NAME}, environment steps", ["", "steps/s", "ratio"], rows, note)
+
+
+if __name__ == "__main__":
+    hammer_steps(FULL)

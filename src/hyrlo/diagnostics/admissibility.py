@@ -1,0 +1,198 @@
+"""Effective admissibility: how close to the data policies come at every step, and from where on they cannot.
+
+Data are admissible if one policy has their distribution at *every* step. What can be measured is weaker: how close the
+policies that were tried come, against the floor that two samples of one distribution give. A step is *flagged* if every
+policy tried differs from the data there significantly **and** by more than a margin fixed beforehand:
+
+    gap > `gap`         the data put so much more mass into some region than the roll-in does, or
+    missed > `missed`   so much of the data lies where the roll-in (almost) never goes.
+
+A flag does not prove inadmissibility: a forward pass with too few samples misses too. Two things help to tell. Several
+passes with other random numbers rarely miss at the same step. And by the data-processing inequality, data that *are*
+admissible from step h − 1 on can be followed from there without the distance growing: some policy has
+TV(d_h, μ_h) ≤ TV(d_{h−1}, μ_{h−1}). So a flagged step whose gap is no larger than that of the step before may have
+*inherited* it; where the gap grows, the mismatch is *new*: the data, or a bad forward pass, at that very step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from hyrlo.access import TraceModel
+from hyrlo.algorithms.fail import PRESETS, FailConfig, fail
+from hyrlo.data import ObservationDataset
+from hyrlo.diagnostics.two_sample import Comparison, TestConfig, compare
+from hyrlo.errors import HyrloError, check_positive
+from hyrlo.policies import Policy
+from hyrlo.progress import Progress
+from hyrlo.runs import Run
+
+Origin = Literal["", "new", "inherited"]
+
+
+@dataclass(frozen=True)
+class DiagnoseConfig:
+    """What counts as a mismatch, and how much is played to find one."""
+
+    episodes: int = 4000
+    """Roll-out episodes of each policy, from which its states at every step are taken."""
+    passes: int = 2
+    """Forward passes, with other random numbers each, where no run is given."""
+    level: float = 0.05
+    """Share of false alarms among the steps called different (Benjamini–Hochberg)."""
+    gap: float = 0.2
+    """Mass by which roll-in and data have to differ in some region for a flag."""
+    missed: float = 0.05
+    """Share of the data that has to lie where the roll-in (almost) never goes for a flag."""
+    growth: float = 0.05
+    """A gap that exceeds that of the step before by no more than this may have come from there."""
+    test: TestConfig = field(default_factory=TestConfig)
+
+    def __post_init__(self) -> None:
+        check_positive(self, "episodes", "passes")
+        for name in ("level", "gap", "missed", "growth"):
+            if not 0 < getattr(self, name) < 1:
+                raise HyrloError(f"{name} is {getattr(self, name)}; give a number between 0 and 1")
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One step, for the policy that came closest to its data (smallest MMD; one that is not flagged, if there is one)."""
+
+    step: int
+    states: int
+    """In the data."""
+    policy: str
+    mmd: float
+    floor: float
+    """MMD below which 95 % of the divisions of the data into two halves are."""
+    p_value: float
+    """Of both tests, after Benjamini–Hochberg; for several policies the largest."""
+    gap: float
+    gap_interval: tuple[float, float]
+    data_share: float
+    """Of the data in the region of the gap."""
+    roll_in_share: float
+    js: float
+    js_interval: tuple[float, float]
+    missed: float
+    missed_interval: tuple[float, float]
+    missed_roll_in: float
+    """Share of the roll-in where `missed` of the data are."""
+    stray: float
+    stray_interval: tuple[float, float]
+    differs: bool
+    """Significantly, whatever the size."""
+    flagged: bool
+    origin: Origin
+    """Of a flag: `new` where the mismatch grows, `inherited` where it is no larger than at the step before."""
+
+
+def forward_passes(
+    model: TraceModel,
+    data: ObservationDataset,
+    config: FailConfig,
+    passes: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> dict[str, Policy]:
+    """Policies that try to match the data, with trace access alone; the model's ledger counts their episodes."""
+    found: dict[str, Policy] = {}
+    for number in range(passes):
+        key = jax.random.fold_in(jax.random.key(seed), 1000 + number)
+        run = Run(key=jax.random.fold_in(key, 0), curve_episodes=1, progress=progress)
+        name = f"forward pass {number + 1}"
+        found[name] = fail(model, data.subsample(config.offline_samples, seed), config, jax.random.fold_in(key, 1), run)
+    return found
+
+
+def default_forward(model: TraceModel) -> FailConfig:
+    """The paper's pass where actions are few and the environment is quick, else the one with a learned model.
+
+    Not `fast`, which is a good roll-in but a poor match: its policies hardly ever hedge between two actions.
+    """
+    return PRESETS["model" if model.spec.action_size or model.spec.ends else "paper"]
+
+
+def roll_in_states(model: TraceModel, policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, "steps n obs"]:
+    """States of steps 0 … H."""
+    steps = tuple(range(model.spec.horizon))
+    batch = model.rollout(jax.random.key(seed), policy, episodes, record=steps, next_states=True)
+    assert batch.states is not None
+    assert batch.next_states is not None
+    return np.concatenate([batch.states, batch.next_states[-1:]])
+
+
+def reach(
+    model: TraceModel, data: ObservationDataset, policies: dict[str, Policy], config: DiagnoseConfig, seed: int = 0
+) -> list[StepReport]:
+    """How close each policy comes to the data at every step, on fresh episodes."""
+    compared = {}
+    for number, (name, policy) in enumerate(policies.items()):
+        states = roll_in_states(model, policy, config.episodes, 2_000_000 + 1000 * number + seed)
+        compared[name] = compare(states, data.steps, config.test, seed)
+    return step_reports(compared, data, config)
+
+
+def step_reports(compared: dict[str, Comparison], data: ObservationDataset, config: DiagnoseConfig) -> list[StepReport]:
+    """A step is flagged if it is for every policy; the numbers are those of the policy with the smallest MMD.
+
+    If some policy is not flagged, they are those of the closest such policy, so that numbers and flag agree.
+    """
+    rows: list[StepReport] = []
+    for h, states in enumerate(data.steps):
+        flags = {name: is_flagged(c, h, config) for name, c in compared.items()}
+        name = min(compared, key=lambda name: (flags[name], float(compared[name].mmd.mmd2[h])))
+        best, flagged = compared[name], flags[name]
+        effects = best.effects[h]
+        adjusted = max(float(c.adjusted[h]) for c in compared.values())
+        origin: Origin = ""
+        if flagged:
+            before = rows[-1] if rows else None
+            grown = before is None or any(
+                getattr(effects, kind) > getattr(before, kind) + config.growth for kind in ("gap", "missed")
+            )
+            origin = "new" if grown else "inherited"
+        measured: dict[str, Any] = {k: v for k, v in effects._asdict().items() if k not in ("intervals", "stray_data")}
+        measured |= {f"{k}_interval": v for k, v in effects.intervals.items()}
+        rows.append(
+            StepReport(
+                step=h, states=len(states), policy=name, mmd=_root(best.mmd.mmd2[h]), floor=_root(best.floor[h]),
+                p_value=adjusted, differs=adjusted < config.level, flagged=flagged, origin=origin, **measured,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def is_flagged(compared: Comparison, h: int, config: DiagnoseConfig) -> bool:
+    """Different significantly, and by more than the margins."""
+    effects = compared.effects[h]
+    hardly_there = effects.missed_roll_in * config.test.rare <= effects.missed
+    far = effects.gap > config.gap or (effects.missed > config.missed and hardly_there)
+    return bool(compared.adjusted[h] < config.level and far)
+
+
+def _root(mmd2: Any) -> float:
+    return float(np.sqrt(max(float(mmd2), 0.0)))
+
+
+def ranges(steps: Sequence[int]) -> str:
+    """`1, 3–5` for 1, 3, 4, 5."""
+    parts: list[list[int]] = []
+    for h in steps:
+        if parts and h == parts[-1][-1] + 1:
+            parts[-1].append(h)
+        else:
+            parts.append([h])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
+
+
+def as_rows(rows: Sequence[StepReport]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(row) for row in rows]

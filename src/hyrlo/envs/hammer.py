@@ -1,0 +1,227 @@
+"""`hammer-binary`: the Adroit hand drives a nail into a board, paid for nothing but that. Needs `hyrlo[robotics]`.
+
+The task is `AdroitHandHammer-v1` of Gymnasium-Robotics, step for step, with the paper's reward and horizon. Only the
+height of the board is drawn at the start of an episode, from the seed as Gymnasium draws it. Episodes never end early, so
+that states have no flag: they are the environment's 46 numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.utils.seeding import np_random
+from jaxtyping import Bool, Float
+
+from hyrlo.access import ResetModel, Spec
+from hyrlo.data import ObservationDataset
+from hyrlo.envs.gym import load_libraries
+from hyrlo.envs.gym_model import GymTraceModel
+from hyrlo.envs.gym_vector import News, Vector
+from hyrlo.envs.gym_wrappers import Start, describe
+from hyrlo.envs.mujoco_batch import MujocoBatch, available_cores
+from hyrlo.errors import AccessError, HyrloError
+from hyrlo.transitions import TransitionDataset
+
+if TYPE_CHECKING:
+    import mujoco
+
+NAME = "hammer-binary"
+ID = "AdroitHandHammer-v1"
+HORIZON = 50
+REWARDS = {"paper": (-1.0, 1.0), "shifted": (-1.0, 0.0)}
+"""Of a step after which the nail is not in, and is in."""
+SCENE = "envs/assets/adroit_hand/adroit_hammer.xml"
+FRAME_SKIP = 5
+HEIGHTS = (0.1, 0.25)
+NAIL_IN = 0.01
+"""The distance of the nail to its goal, in metres, below which it is in."""
+OBSERVATION_SIZE, ACTION_SIZE = 46, 26
+CAMERA = {"distance": 1.1, "azimuth": 45.0, "elevation": -35.0, "lookat": np.array([0.0, -0.15, 0.15])}
+
+
+@dataclass(frozen=True)
+class HammerConfig:
+    """How `hammer-binary` pays and how it is played."""
+
+    reward: Literal["paper", "shifted"] = "paper"
+    """Of every step: `paper` pays 1 if the nail is in, else −1; `shifted`, as in RLPD's data, pays 0 or −1."""
+    num_envs: int = 64
+    """Simulations at a time; which episodes draw their actions together depends on it."""
+    threads: int = 0
+    """Threads that step them; 0 takes one per core. Results do not depend on it."""
+
+    def __post_init__(self) -> None:
+        if self.reward not in REWARDS:
+            raise HyrloError(f"reward is {self.reward!r}; give one of {', '.join(REWARDS)}")
+        if self.num_envs < 1:
+            raise HyrloError(f"num_envs is {self.num_envs}; give at least 1")
+        if self.threads < 0:
+            raise HyrloError(f"threads is {self.threads}; give at least 1, or 0 for one per core")
+
+
+class HammerWorld:
+    """`hammer-binary`: hands out trace models, which share one batch of simulations."""
+
+    def __init__(self, horizon: int | None = None, config: HammerConfig | None = None):
+        self.name, self.config = NAME, config or HammerConfig()
+        self.horizon = HORIZON if horizon is None else horizon
+        if self.horizon < 1:
+            raise HyrloError(f"{NAME}: horizon is {horizon}; give at least 1")
+        self.env: Any = load_model()
+        self.says_success = True
+        self._vector: HammerVector | None = None
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.horizon, OBSERVATION_SIZE, 0, ACTION_SIZE)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.config)
+
+    def trace_model(self) -> GymTraceModel:
+        return GymTraceModel(self)
+
+    def reset_model(self) -> ResetModel:
+        raise AccessError(
+            f"{NAME}: an observation does not hold the simulator's state, so that there is no reset model; "
+            "use an algorithm with trace access such as foobar"
+        )
+
+    def prepare(self, data: ObservationDataset) -> ObservationDataset:
+        return data.for_horizon(self.horizon, OBSERVATION_SIZE)
+
+    def behaviour_data(self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None) -> ObservationDataset:
+        raise HyrloError(f"{NAME} has no behaviour data of its own; give --data")
+
+    def behaviour_transitions(
+        self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None
+    ) -> TransitionDataset:
+        raise HyrloError(f"{NAME} has no behaviour data of its own; give --data")
+
+    def vector(self) -> HammerVector:
+        if self._vector is None or self._vector.closed:
+            self._vector = HammerVector(self.env, self.config)
+            weakref.finalize(self, HammerVector.close, self._vector)
+        return self._vector
+
+
+class HammerVector(Vector):
+    """`count` hammers that are reset and stepped together."""
+
+    def __init__(self, model: mujoco.MjModel, config: HammerConfig):
+        self.name, self.count = NAME, config.num_envs
+        self.rewards = np.asarray(REWARDS[config.reward])
+        self.batch = MujocoBatch(model, self.count, config.threads or available_cores())
+        self.board, self.hammer = (model.body(name).id for name in ("nail_board", "Object"))
+        self.palm, self.nail, self.goal = (model.site(name).id for name in ("S_grasp", "S_target", "nail_goal"))
+        self.touch = int(model.sensor("S_nail").adr[0])
+        low, high = model.actuator_ctrlrange.T
+        self.middle, self.half = (low + high) / 2, (high - low) / 2
+        self.playing = 0
+        self._closed = False
+
+    def reset(self, seeds: Sequence[int], start: Start) -> tuple[Float[np.ndarray, "n obs"], News]:
+        self.seeds, self.playing = seeds, start.rows
+        for model, seed in zip(self.batch.models, seeds, strict=False):
+            model.body_pos[self.board, 2] = np_random(seed)[0].uniform(*HEIGHTS)
+        self.batch.reset(self.playing)
+        return self._observations(), News(np.arange(self.count) >= self.playing, None)
+
+    def step(self, actions: np.ndarray, h: int) -> tuple[Float[np.ndarray, "n obs"], Float[np.ndarray, " n"], News]:
+        actions = self._checked(actions[: self.playing], "action", h)
+        self.batch.step(self.middle + np.clip(actions, -1.0, 1.0) * self.half, FRAME_SKIP)
+        observations, success = self._observations(), self._nail_is_in()
+        rewards = self.rewards[success.astype(int)]
+        return self._checked(observations, "observation", h), rewards, News(np.zeros(self.count, bool), success)
+
+    def _observations(self) -> Float[np.ndarray, "n obs"]:
+        """Hand and nail, the hammer's velocity, palm, hammer, its turn, nail, and whether the nail is hit."""
+        read = {name: self.batch.read(name, self.playing) for name in ("qpos", "qvel", "xpos", "site_xpos", "xmat")}
+        parts = (
+            read["qpos"][:, :-6],
+            np.clip(read["qvel"][:, -6:], -1.0, 1.0),
+            read["site_xpos"][:, self.palm],
+            read["xpos"][:, self.hammer],
+            _angles(read["xmat"][:, self.hammer].reshape(-1, 3, 3)),
+            read["site_xpos"][:, self.nail],
+            np.clip(self.batch.read("sensordata", self.playing)[:, [self.touch]], -1.0, 1.0),
+        )
+        observations = np.zeros((self.count, OBSERVATION_SIZE), np.float32)
+        observations[: self.playing] = np.concatenate(parts, axis=1)
+        return observations
+
+    def _nail_is_in(self) -> Bool[np.ndarray, " n"]:
+        sites = self.batch.read("site_xpos", self.playing)
+        success = np.zeros(self.count, bool)
+        success[: self.playing] = np.linalg.norm(sites[:, self.nail] - sites[:, self.goal], axis=1) < NAIL_IN
+        return success
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        self._closed = True
+        self.batch.close()
+
+
+class BinaryReward(gymnasium.Wrapper):
+    """One hammer of Gymnasium-Robotics that pays as `hammer-binary`."""
+
+    def __init__(self, env: gymnasium.Env, config: HammerConfig):
+        super().__init__(env)
+        self.rewards = REWARDS[config.reward]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, terminated, truncated, info = self.env.step(action)
+        return observation, self.rewards[bool(info["success"])], terminated, truncated, info
+
+
+def single_hammer(world: HammerWorld, **arguments: Any) -> gymnasium.Env:
+    """A hammer as an ordinary Gymnasium environment, seen from near by if it is to be seen."""
+    load_libraries()
+    env = gymnasium.make(ID, max_episode_steps=world.horizon, disable_env_checker=True, **arguments)
+    scene: Any = env.unwrapped
+    scene.mujoco_renderer.default_cam_config = CAMERA
+    return BinaryReward(env, world.config)
+
+
+def _angles(turn: Float[np.ndarray, "n 3 3"]) -> Float[np.ndarray, "n 3"]:
+    """Rotations about x, y and z, each about the axes as the one before left them."""
+    cosine = np.hypot(turn[:, 1, 2], turn[:, 2, 2])
+    x, y = -np.arctan2(turn[:, 1, 2], turn[:, 2, 2]), np.arctan2(turn[:, 0, 2], cosine)
+    return np.stack([x, y, -np.arctan2(turn[:, 0, 1], turn[:, 0, 0])], axis=1)
+
+
+def load_model() -> mujoco.MjModel:
+    """The simulated scene without what is only seen or not observed (0.1 MB instead of 7); the physics is the same."""
+    found = importlib.util.find_spec("gymnasium_robotics")
+    if found is None or found.origin is None or importlib.util.find_spec("mujoco") is None:
+        raise HyrloError(f"{NAME}: needs MuJoCo and Gymnasium-Robotics; install hyrlo[robotics]")
+    try:
+        import mujoco
+    except Exception as error:  # the import looks for a way to draw
+        raise HyrloError(
+            f"{NAME}: MuJoCo cannot be loaded: {describe(error)}; see to MUJOCO_GL if it is set"
+        ) from error
+    scene = mujoco.MjSpec.from_file(str(Path(found.origin).parent / SCENE))
+    scene.compiler.discardvisual = True
+    for sensor in list(scene.sensors):
+        if sensor.name != "S_nail":
+            scene.delete(sensor)
+    model = scene.compile()
+    # Gymnasium-Robotics sets how stiff the joints are in code: the wrist 10, the fingers 1.
+    wrist, fingers, end = (model.actuator(name).id for name in ("A_WRJ1", "A_FFJ3", "A_THJ0"))
+    for joints, stiffness in ((slice(wrist, fingers), 10.0), (slice(fingers, end + 1), 1.0)):
+        model.actuator_gainprm[joints, :3] = (stiffness, 0.0, 0.0)
+        model.actuator_biasprm[joints, :3] = (0.0, -stiffness, 0.0)
+    return model

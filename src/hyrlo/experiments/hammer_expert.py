@@ -1,0 +1,141 @@
+"""Logs of an expert of the Adroit hammer, for who has its weights and not the public data set.
+
+Users load `minari:D4RL/hammer/expert-v2`. Where that is out of reach,
+
+    python -m hyrlo.experiments.hammer_expert --expert WEIGHTS.npz --out states.npz
+
+plays the policy that made it, whose weights are public but not part of this package (hand_dapg, Apache-2.0). The weights
+are an npz file, of a tanh network of two hidden layers of any width n:
+
+    W0 (n, 46), b0 (n,), W1 (n, n), b1 (n,), W2 (26, n), b2 (26,)       layers: W x + b
+    in_shift, in_scale (46,)                                            inputs are (state − in_shift) / (in_scale + 1e-8)
+    out_shift, out_scale (26,)                                          the mean action is output · out_scale + out_shift
+    log_std (26,)                                                       of the Gaussian noise on it
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from hyrlo.data import ObservationDataset, _read_npz
+from hyrlo.envs.hammer import ACTION_SIZE, NAME, OBSERVATION_SIZE, HammerWorld
+from hyrlo.errors import DataError, HyrloError
+from hyrlo.networks import MLP
+from hyrlo.policies import Actions, Policy, Step
+from hyrlo.transitions import TransitionDataset
+
+VARIABLE = "HYRLO_HAMMER_EXPERT"
+"""Environment variable with the path of the weights."""
+ARRAYS = ("W0", "b0", "W1", "b1", "W2", "b2", "log_std", "in_shift", "in_scale", "out_shift", "out_scale")
+AT_ONCE = 512
+"""Episodes kept in memory at a time with all that is recorded of them."""
+
+
+class HammerExpert(Policy):
+    """A Gaussian around a network's output; without `noise` its mean."""
+
+    network: MLP
+    in_shift: Float[Array, " obs"]
+    in_scale: Float[Array, " obs"]
+    out_shift: Float[Array, " act"]
+    out_scale: Float[Array, " act"]
+    log_std: Float[Array, " act"]
+    noise: bool = eqx.field(static=True, default=True)
+
+    def mean(self, observations: Float[Array, "n obs"]) -> Float[Array, "n act"]:
+        outputs = self.network((observations - self.in_shift) / (self.in_scale + 1e-8))
+        return outputs * self.out_scale + self.out_shift
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        mean = self.mean(observations)
+        return mean + jnp.exp(self.log_std) * jax.random.normal(key, mean.shape) if self.noise else mean
+
+
+def load_expert(path: str | Path | None = None, noise: bool = True) -> HammerExpert:
+    """From an npz file as described above; by default the one that the environment variable names."""
+    path = path or os.environ.get(VARIABLE)
+    if not path:
+        raise HyrloError(f"{NAME} expert: no weights; give --expert PATH, or set {VARIABLE}")
+    stored = _read_npz(Path(path), ARRAYS)
+    missing = [name for name in ARRAYS if name not in stored]
+    if missing:
+        raise DataError(f"{path}: has no array named {missing[0]}; an expert's weights are {', '.join(ARRAYS)}")
+    width = len(stored["b0"])
+    shapes = {
+        "W0": (width, OBSERVATION_SIZE), "b0": (width,), "W1": (width, width), "b1": (width,),
+        "W2": (ACTION_SIZE, width), **dict.fromkeys(("in_shift", "in_scale"), (OBSERVATION_SIZE,)),
+        **dict.fromkeys(("b2", "log_std", "out_shift", "out_scale"), (ACTION_SIZE,)),
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        if stored[name].shape != shape:
+            raise DataError(f"{path}: {name} has shape {stored[name].shape}, not {shape}; give weights for {NAME}")
+        if not np.isfinite(stored[name]).all():
+            raise DataError(f"{path}: {name}{np.argwhere(~np.isfinite(stored[name]))[0].tolist()} is not finite")
+    weights = {name: jnp.asarray(stored[name], jnp.float32) for name in ARRAYS}
+    layers = MLP(tuple(weights[f"W{i}"].T for i in range(3)), tuple(weights[f"b{i}"] for i in range(3)))
+    return HammerExpert(
+        layers, weights["in_shift"], weights["in_scale"], weights["out_shift"], weights["out_scale"],
+        weights["log_std"], noise,
+    )  # fmt: skip
+
+
+def expert_states(world: HammerWorld, expert: Policy, episodes: int, seed: int = 0) -> ObservationDataset:
+    """The states of whole episodes."""
+    states = np.concatenate([batch[0] for batch in _play(world, expert, episodes, seed)])
+    return ObservationDataset.from_trajectories(states, f"{NAME} expert states, seed {seed}")
+
+
+def expert_transitions(world: HammerWorld, expert: Policy, episodes: int, seed: int = 0) -> TransitionDataset:
+    """The same episodes with actions, clipped to [−1, 1] as the environment does, and rewards."""
+    batches = zip(*_play(world, expert, episodes, seed), strict=True)
+    states, actions, rewards = (np.concatenate(part) for part in batches)
+    source = f"{NAME} expert transitions, seed {seed}"
+    return TransitionDataset.from_trajectories(states, np.clip(actions, -1.0, 1.0), rewards, source)
+
+
+def _play(
+    world: HammerWorld, expert: Policy, episodes: int, seed: int
+) -> Iterator[tuple[Float[np.ndarray, "n h+1 obs"], Float[np.ndarray, "n h act"], Float[np.ndarray, "n h"]]]:
+    """States, actions and rewards, some episodes at a time."""
+    model, steps = world.trace_model(), tuple(range(world.horizon))
+    for begin in range(0, episodes, AT_ONCE):
+        key = jax.random.fold_in(jax.random.key(seed), begin)
+        batch = model.rollout(key, expert, min(AT_ONCE, episodes - begin), record=steps, next_states=True)
+        states, actions, rewards = (np.asarray(x).swapaxes(0, 1) for x in (batch.states, batch.actions, batch.rewards))
+        assert batch.next_states is not None
+        yield np.concatenate([states, np.asarray(batch.next_states[-1])[:, None]], axis=1), actions, rewards
+
+
+def main(
+    out: Path,
+    expert: Path | None = None,
+    episodes: int = 2000,
+    horizon: int = 50,
+    seed: int = 0,
+    transitions: Annotated[bool, tyro.conf.arg(help="Write actions and rewards too.")] = False,
+    mean_action: Annotated[bool, tyro.conf.arg(help="The expert without its noise.")] = False,
+) -> None:
+    """Play the expert and write what it sees as npz."""
+    if episodes < 1:
+        raise HyrloError(f"--episodes is {episodes}; give at least 1")
+    world, policy = HammerWorld(horizon), load_expert(expert, noise=not mean_action)
+    record = expert_transitions if transitions else expert_states
+    record(world, policy, episodes, seed).save(out)
+    print(f"wrote {out}: {episodes:,} episodes of {horizon} steps")
+
+
+if __name__ == "__main__":
+    try:
+        tyro.cli(main)
+    except HyrloError as error:
+        raise SystemExit(f"error: {error}") from None

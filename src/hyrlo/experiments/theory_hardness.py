@@ -1,0 +1,113 @@
+"""The two hardness propositions, statement by statement, computed exactly or through a ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from hyrlo.access import JaxResetModel
+from hyrlo.algorithms.finite_fail import AllPolicies, every_action, exact_returns, foobar, min_max_game, psdp
+from hyrlo.algorithms.finite_fail import exactly as exact_transitions
+from hyrlo.diagnostics.coverage import coverage, forward_coverage
+from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, total_variation, value_witnesses
+from hyrlo.envs.finite import uniform_policy
+from hyrlo.envs.hardness import (
+    HardTree,
+    hard_tree,
+    hard_tv,
+    search,
+    search_is_blind,
+    smallest_tv_without_other,
+    tv_minimisers,
+)
+
+
+def statement(construction: str, text: str, paper: Any, computed: float, holds: bool | None = None) -> dict[str, Any]:
+    """`holds` is None where the paper says nothing."""
+    return {"construction": construction, "statement": text, "paper": paper, "computed": computed, "holds": holds}
+
+
+def reset_episodes(tree: HardTree) -> tuple[int, float]:
+    """PSDP with a reset model, from the two offline states of every step: episodes of the ledger, value of the policy."""
+    model = JaxResetModel(tree.mdp)
+    pairs = [np.array(pair) for pair in zip(tree.best, tree.other, strict=True)]
+    collect = every_action(model, pairs, jax.random.key(0))
+    policy, _ = psdp(collect, [None] * tree.mdp.horizon, uniform_policy(tree.mdp))
+    return model.ledger.episodes, tree.mdp.value(policy)
+
+
+def check_tree(horizon: int, searches: int = 200, actions: int = 2) -> list[dict[str, Any]]:
+    tree = hard_tree(horizon, actions)
+    mdp, name = tree.mdp, f"tree, H = {horizon}"
+    ratio = coverage(mdp, mdp.optimal_policy(), tree.offline)
+    tv = smallest_tv_without_other(tree)
+    expected = search_is_blind(horizon, actions)
+    found = np.mean([search(hard_tree(horizon, actions, s), np.random.default_rng(s)) for s in range(searches)])
+    error = expected / np.sqrt(3 * searches)  # standard deviation of the mean of uniform numbers of trials
+    episodes, value = reset_episodes(tree)
+    bounded = [BoundedWitnesses() for _ in range(horizon + 1)]
+    result = foobar(mdp, tree.offline, [None] * horizon, bounded, rounds=200)
+    unmatched = total_variation(result.occupancy[-1], tree.offline[-1])
+    short = mdp.optimal_value() - mdp.value(result.backward)
+    return [
+        statement(name, "coverage of π*", 2, ratio, ratio == 2),
+        statement(name, "least TV to D_H of data without the other leaf", "≥ 1/2", tv, tv >= 0.5),
+        statement(
+            name,
+            "expected episodes to find that leaf, by counting",
+            "Ω(A^H)",
+            expected,
+            expected >= actions**horizon / 8,
+        ),
+        statement(name, f"the same, mean of {searches} searches", "", float(found), abs(found - expected) < 4 * error),
+        statement(
+            name, "episodes of PSDP with resets (2A a step)", "O(A)", episodes, episodes == 2 * actions * horizon
+        ),
+        statement(name, "V* − V of that PSDP", 0, mdp.optimal_value() - value, value == mdp.optimal_value()),
+        statement(name, "TV to D_H of FAIL with TV witnesses and exact expectations", "", unmatched),
+        statement(name, "V* − V of FOOBAR with that roll-in", "", short),
+    ]
+
+
+def check_tv(rounds: int = 20_000) -> list[dict[str, Any]]:
+    hard = hard_tv()
+    mdp, offline = hard.mdp, hard.offline
+    best, blank = mdp.optimal_policy(), uniform_policy(mdp)
+    ratio = coverage(mdp, best, offline)
+    deterministic, stochastic = tv_minimisers()
+    policies = {}
+    for name, (share, _) in (("deterministic", deterministic), ("stochastic", stochastic)):
+        policies[name] = blank.copy()
+        policies[name][0] = 1 - share, share
+    never, rarely = (forward_coverage(mdp, best, policy) for policy in policies.values())
+    values = {
+        name: mdp.value(psdp(exact_returns(mdp, mdp.occupancy(policy)), [None, None], blank)[0])
+        for name, policy in policies.items()
+    }
+    reset = mdp.value(psdp(exact_returns(mdp, offline), [None, None], blank)[0])
+    online = exact_transitions(mdp)(0, blank)
+    played = min_max_game(online, offline[1], BoundedWitnesses(), AllPolicies(), rounds)
+    second = played.policy[0, 1]
+    smallest = FiniteWitnesses(value_witnesses(mdp.rewards[1:]))
+    game = min_max_game(online, offline[1], smallest, AllPolicies(), rounds)
+    result = foobar(mdp, offline, [None, mdp.rewards[1:]], [smallest] * 2 + [FiniteWitnesses(np.zeros((1, 4)))])
+    matched = result.occupancy[1, 3]
+    name = "TV"
+    return [
+        statement(name, "coverage of π*", 18, ratio, bool(np.isclose(ratio, 18))),
+        statement(name, "deterministic minimiser: probability of a_2", 0, deterministic[0], deterministic[0] == 0),
+        statement(name, "deterministic minimiser: TV", 0.1, deterministic[1], bool(np.isclose(deterministic[1], 0.1))),
+        statement(name, "deterministic minimiser: C_cov^for(π*)", "∞", never, np.isinf(never)),
+        statement(name, "V of FOOBAR with that roll-in (V* = 0.1)", 0, values["deterministic"], values["deterministic"] == 0),
+        statement(name, "V of PSDP with resets", 0.1, reset, bool(np.isclose(reset, 0.1))),
+        statement(name, "minimiser over all policies: probability of a_2", 0, stochastic[0], stochastic[0] < 1e-6),
+        statement(name, "minimiser over all policies: TV", 0.1, stochastic[1], stochastic[1] > 0.1 - 1e-6),
+        statement(name, "minimiser over all policies: C_cov^for(π*)", "∞", rarely, np.isinf(rarely)),
+        statement(name, "V of FOOBAR with that roll-in", 0, values["stochastic"], values["stochastic"] == 0),
+        statement(name, "Algorithm 4 with TV witnesses: probability of a_2", 0, second, second < 1e-3),
+        statement(name, "Algorithm 4 with TV witnesses: TV", 0.1, played.u, played.u > 0.1 - 1e-3),
+        statement(name, "smallest Eq. 1 IPM at step 1, F_1 = {R_1}", "> 0", game.u, game.u > 1e-2),
+        statement(name, "probability of s_3 after FAIL with Eq. 1 witnesses, F_1 = {R_1}", 0, matched, matched < 1e-3),
+    ]  # fmt: skip

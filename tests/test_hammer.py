@@ -1,0 +1,288 @@
+"""`hammer-binary`: step for step Gymnasium's hammer, its reward, its seeds, and runs by name."""
+
+import json
+
+import gymnasium
+import jax
+import mujoco
+import numpy as np
+import pytest
+from PIL import Image
+
+import hyrlo
+from hyrlo.access import TraceModel
+from hyrlo.cli import main
+from hyrlo.data import ObservationDataset
+from hyrlo.envs import hammer
+from hyrlo.envs.gym import load_libraries
+from hyrlo.envs.gym_model import episode_seeds
+from hyrlo.envs.gym_wrappers import Start
+from hyrlo.envs.hammer import NAME, HammerConfig, HammerVector, single_hammer
+from hyrlo.experiments.hammer_expert import ARRAYS, expert_states, expert_transitions, load_expert
+from hyrlo.experiments.hammer_expert import main as record
+from hyrlo.networks import MLP
+from hyrlo.policies import Gaussian
+from hyrlo.render import MUJOCO_HELP, render_strip
+from hyrlo.transitions import TransitionDataset
+from tests.test_cli import one_line_error
+from tests.walks import KEY, message, same
+
+FORWARD = {
+    "samples": 40, "offline-samples": 20, "track.rounds": 1, "track.hidden": 8, "track.updates": 4, "track.batch": 16,
+    "track.features": 16, "track.dynamics.hidden": 8, "track.dynamics.updates": 4, "track.dynamics.batch": 16,
+}  # fmt: skip
+BACKWARD = {"iterations": 2, "collections": 1, "episodes": 4, "utd": 0.5, "batch": 16, "hidden": 8, "replay": 100}
+SHORT = ["--curve-episodes", "2", "--eval-episodes", "4", "--quiet"]
+NAIL = "nail_dir"
+PUSHED = (0.0, 0.0795, 0.086)
+"""Where the nail begins, in metres; the goal is at 0.091, and nearer than 0.01 to it is in."""
+
+
+def options(prefix: str, values: dict) -> list[str]:
+    return [word for name, value in values.items() for word in (f"--{prefix}{name}", str(value))]
+
+
+def smooth_actions(steps: int, rows: int) -> np.ndarray:
+    """The hand goes down and closes, with slow noise that also leaves [−1, 1]."""
+    rng, actions = np.random.default_rng(0), np.zeros((steps, rows, 26), np.float32)
+    noise = np.zeros((rows, 26))
+    for h in range(steps):
+        noise = 0.8 * noise + 0.2 * rng.standard_normal((rows, 26))
+        actions[h] = noise + np.concatenate([[1.0, 0.0, 0.0, 0.0], np.full(22, 0.8)])
+    return actions
+
+
+def gymnasium_steps(seed: int, pushed: float, actions: np.ndarray):
+    """Observations and successes of the original environment."""
+    load_libraries()
+    env = gymnasium.make("AdroitHandHammer-v1", disable_env_checker=True)
+    env.reset(seed=seed)
+    scene = env.unwrapped
+    scene.data.joint(NAIL).qpos[:] = pushed
+    mujoco.mj_forward(scene.model, scene.data)
+    steps = [env.step(action) for action in actions]
+    return np.stack([step[0] for step in steps]), [bool(step[4]["success"]) for step in steps]
+
+
+@pytest.mark.parametrize(("reward", "paid"), [("paper", (-1, 1)), ("shifted", (-1, 0))])
+def test_every_step_is_gymnasiums(reward, paid):
+    vector = HammerVector(hammer.load_model(), HammerConfig(reward, num_envs=4, threads=2))
+    actions, seeds = smooth_actions(50, 4), [11, 12, 13]
+    first, news = vector.reset(seeds, Start(3))
+    assert news.ended.tolist() == [False, False, False, True]
+    for row, pushed in enumerate(PUSHED):
+        vector.batch.simulations[row].joint(NAIL).qpos[:] = pushed
+        mujoco.mj_forward(vector.batch.models[row], vector.batch.simulations[row])
+    observations, rewards, news = zip(*(vector.step(actions[h], h) for h in range(50)), strict=True)
+    hammers = np.stack(observations)[:, :3, 36:39]
+    assert (np.abs(hammers[-1] - hammers[10]).max(axis=1) > 0.01).any(), "the hammer lies where it fell"
+    for row in range(3) if reward == "paper" else [2]:
+        expected, success = gymnasium_steps(seeds[row], PUSHED[row], actions[:, row])
+        np.testing.assert_allclose([o[row] for o in observations], expected, atol=1e-5, rtol=0)
+        assert [bool(n.success[row]) for n in news] == success
+        assert [r[row] for r in rewards] == [paid[s] for s in success]
+    assert success == [True] * 50
+    assert not any(n.success[0] or n.success[1] or n.ended.any() for n in news)
+    assert first.shape == (4, 46)
+    vector.close()
+
+
+def test_a_world_of_trace_models():
+    world = hyrlo.make(NAME, num_envs=4)
+    assert world.spec == hyrlo.access.Spec(50, 46, 0, 26, ends=False)
+    model = world.trace_model()
+    assert isinstance(model, TraceModel)
+    batch = model.rollout(KEY, world.spec.uniform(), 6, record=(0, 3), next_states=True, stop=5)
+    assert (model.ledger.episodes, model.ledger.steps) == (6, 30)
+    assert batch.returns.tolist() == [-5.0] * 6
+    assert batch.return_to_go.tolist() == [[-5.0] * 6, [-2.0] * 6]
+    assert not batch.success.any()
+    assert not batch.ended.any()
+    start_key, _ = jax.random.split(KEY)
+    heights = [gymnasium.utils.seeding.np_random(s)[0].uniform(0.1, 0.25) for s in episode_seeds(start_key, 6)]
+    nail = np.asarray(batch.states[0][:, 44])
+    np.testing.assert_allclose(nail - heights, (nail - heights).mean(), atol=1e-6)  # the nail is fixed to the board
+    assert len(set(heights)) == 6
+
+    same(batch, model.rollout(KEY, world.spec.uniform(), 6, record=(0, 3), next_states=True, stop=5))
+    one = hyrlo.make(NAME, num_envs=4, threads=1).trace_model()
+    three = hyrlo.make(NAME, num_envs=4, threads=3).trace_model()
+    for other in (one, three):
+        same(batch, other.rollout(KEY, world.spec.uniform(), 6, record=(0, 3), next_states=True, stop=5))
+    other = model.rollout(jax.random.key(8), world.spec.uniform(), 6, record=(0, 3), stop=5)
+    assert not np.array_equal(batch.states, other.states)
+
+    own = np.array([[0, 3, 0, 3, 0, 3], [3, 0, 3, 0, 3, 0]])
+    each = model.rollout(KEY, world.spec.uniform(), 6, record=own, next_states=True, stop=5)
+    for name in ("states", "actions", "return_to_go", "next_states", "rewards"):
+        kept, all_kept = np.asarray(getattr(each, name)), np.asarray(getattr(batch, name))
+        np.testing.assert_array_equal(kept, all_kept[(own == 3).astype(int), np.arange(6)], err_msg=name)
+    assert model.evaluation().ledger.steps == 0
+
+
+def test_the_horizon_may_be_another_and_actions_are_checked():
+    assert hyrlo.make(NAME, 7).spec.horizon == 7
+    assert "horizon is 0" in message(lambda: hyrlo.make(NAME, 0))
+    assert "no option rewards; did you mean reward" in message(lambda: hyrlo.make(NAME, rewards="paper"))
+    assert "reward is 'dense'" in message(lambda: hyrlo.make(NAME, reward="dense"))
+    assert "num_envs is 0" in message(lambda: hyrlo.make(NAME, num_envs=0))
+    assert "threads is -1" in message(lambda: hyrlo.make(NAME, threads=-1))
+    assert "no reset model" in message(lambda: hyrlo.make(NAME).reset_model())
+    world = hyrlo.make(NAME, 3, num_envs=2)
+    broken = Gaussian(MLP.create(KEY, (46, 26)), np.full(26, np.inf))
+    assert "at step 0 of the episode with seed" in message(lambda: world.trace_model().rollout(KEY, broken, 2))
+
+
+def test_without_the_library_it_is_one_line(monkeypatch, capsys):
+    find = hammer.importlib.util.find_spec
+    monkeypatch.setattr(hammer.importlib.util, "find_spec", lambda name: None if "robotics" in name else find(name))
+    assert main(["train", "sac", NAME]) == 2
+    assert "install hyrlo[robotics]" in one_line_error(capsys)
+
+
+def tiny_data(path, env, horizon, episodes=60, **options):
+    """States under uniform actions."""
+    world = hyrlo.make(env, horizon, **options)
+    batch = world.trace_model().rollout(
+        KEY, world.spec.uniform(), episodes, record=tuple(range(horizon)), next_states=True
+    )
+    states = np.concatenate([batch.states, batch.next_states[-1:]])
+    states = states[..., :-1] if world.spec.ends else states
+    ObservationDataset.from_trajectories(states.swapaxes(0, 1)).save(path)
+    return str(path)
+
+
+def test_train_and_eval_by_name(tmp_path, capsys):
+    data, out = tiny_data(tmp_path / "d.npz", NAME, 3), tmp_path / "run"
+    command = ["train", "fail", NAME, "--data", data, "--out", str(out), *SHORT, *options("", FORWARD)]
+    command += ["--hammer.num-envs", "8"]
+    assert main(command) == 2  # the horizon is the environment's, not that of the data
+    assert "timesteps 0 … 3 but the horizon is 50" in one_line_error(capsys)
+    assert main([*command, "--horizon", "2", "--hammer.reward", "shifted"]) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert (result["success_rate"], result["return_mean"]) == (0.0, -2.0)
+    assert (result["episodes"], result["steps"]) == (2 * 40, (1 + 2) * 40)
+    assert json.loads((out / "config.json").read_text())["env_options"] == {
+        "reward": "shifted", "num_envs": 8, "threads": 0,
+    }  # fmt: skip
+    capsys.readouterr()
+    assert main(["eval", str(out), "--episodes", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["success_rate"] == 0.0
+    again = [*command, "--horizon", "2", "--hammer.reward", "shifted", "--out", str(tmp_path / "again")]
+    assert main([*again, "--hammer.threads", "1"]) == 0
+    one, other = ((path / "policy.safetensors").read_bytes() for path in (out, tmp_path / "again"))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["train", "fail", NAME], "hammer-binary has no behaviour data of its own; give --data"),
+        (["train", "fail", NAME, "--data", "{data}"], "states have 2 dimensions but the environment's have 46"),
+        (["train", "fail", NAME, "--lock.noise", "0.2"], "--lock.* options are for other environments"),
+        (["train", "fail", "lock", "--hammer.threads", "2"], "--hammer.* options are for other environments"),
+        (["train", "hyq", NAME, "--data", "{data}"], "{data}: has no array named actions"),
+        (["data", "collect", NAME, "--out", "x.npz"], "no behaviour data of its own"),
+    ],
+)
+def test_errors_are_one_line(argv, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("data.npz", observations=np.zeros((4, 51, 2)))
+    assert main([word.format(data="data.npz") for word in argv]) == 2
+    assert said.format(data="data.npz") in one_line_error(capsys)
+
+
+def test_another_hand_needs_no_code(tmp_path):
+    """`gym:` finds what Gymnasium-Robotics registers; FOOBAR runs on it with both passes."""
+    env = "gym:AdroitHandDoor-v1"
+    data, out = tiny_data(tmp_path / "door.npz", env, 2, episodes=100), tmp_path / "run"
+    sizes = [*options("forward.", FORWARD), *options("sac.", BACKWARD), *SHORT]
+    assert main(["train", "foobar", env, "--data", data, "--out", str(out), *sizes]) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert result["horizon"] == 2
+    assert result["success_rate"] == 0.0
+
+
+def weights(path, **changed):
+    """An expert of random weights."""
+    rng = np.random.default_rng(0)
+    shapes = [(8, 46), (8,), (8, 8), (8,), (26, 8), (26,), (26,), (46,), (46,), (26,), (26,)]
+    arrays = {name: rng.uniform(0.5, 1.5, shape) for name, shape in zip(ARRAYS, shapes, strict=True)}
+    arrays = {name: array for name, array in {**arrays, **changed}.items() if array is not None}
+    np.savez(path, **arrays)
+    return arrays
+
+
+def test_an_expert_is_the_network_of_its_weights(tmp_path, monkeypatch):
+    path, states = tmp_path / "expert.npz", np.random.default_rng(1).normal(size=(3, 46))
+    w = weights(path, log_std=np.full(26, -2.0))
+    x = (states - w["in_shift"]) / (w["in_scale"] + 1e-8)
+    x = np.tanh(np.tanh(x @ w["W0"].T + w["b0"]) @ w["W1"].T + w["b1"]) @ w["W2"].T + w["b2"]
+    mean = x * w["out_scale"] + w["out_shift"]
+    monkeypatch.setenv("HYRLO_HAMMER_EXPERT", str(path))
+    np.testing.assert_allclose(load_expert(noise=False).act(KEY, states, 0), mean, rtol=1e-4)
+    keys = jax.random.split(KEY, 400)
+    noise = np.asarray(jax.vmap(lambda key: load_expert().act(key, states, 0))(keys)) - mean
+    assert np.std(noise) == pytest.approx(np.exp(-2.0), rel=0.03)
+    assert abs(noise.mean()) < 0.005
+    for changed, said in (
+        ({"b1": None}, "has no array named b1"),
+        ({"W2": np.zeros((3, 8))}, "W2 has shape (3, 8), not (26, 8)"),
+        ({"in_scale": np.full(46, np.nan)}, "in_scale[0] is not finite"),
+    ):
+        weights(path, **changed)
+        assert said in message(lambda: load_expert(path))
+    monkeypatch.delenv("HYRLO_HAMMER_EXPERT")
+    assert "give --expert PATH" in message(load_expert)
+
+
+def test_its_logs_are_states_or_transitions_of_the_same_episodes(tmp_path):
+    weights(tmp_path / "expert.npz")
+    world, expert = hyrlo.make(NAME, 3, num_envs=4), load_expert(tmp_path / "expert.npz")
+    states, transitions = expert_states(world, expert, 6, seed=1), expert_transitions(world, expert, 6, seed=1)
+    assert states.fingerprint() == transitions.observations().fingerprint()
+    assert (transitions.horizon, transitions.action_size) == (3, 26)
+    played = transitions.at(0).actions
+    assert np.abs(played).max() == 1.0  # clipped, as these weights leave the box
+    vector = world.vector()
+    vector.reset(episode_seeds(jax.random.split(jax.random.fold_in(jax.random.key(1), 0))[0], 4), Start(4))
+    np.testing.assert_array_equal(vector.step(played[:4], 0)[0], transitions.at(0).next_states[:4])
+    assert set(transitions.at(2).rewards.tolist()) == {-1.0}
+    record(tmp_path / "t.npz", tmp_path / "expert.npz", episodes=2, horizon=2, transitions=True)
+    assert TransitionDataset.load(tmp_path / "t.npz").at(1).actions.shape == (2, 26)
+
+
+def test_frames_side_by_side(tmp_path):
+    world, policy = hyrlo.make(NAME, 2), hyrlo.policies.UniformBox(26)
+    file = tmp_path / "strip.png"
+    assert "steps are (0, 3)" in message(lambda: render_strip(world, policy, file, steps=(0, 3)))
+    assert "ends with .png" in message(lambda: render_strip(world, policy, tmp_path / "strip.gif"))
+    try:
+        rendered = render_strip(world, policy, file, seed=3, steps=(0, 2))
+    except hyrlo.HyrloError as error:
+        pytest.skip(f"cannot draw here: {error}")
+    assert rendered == (file, 2, -2.0)
+    pixels = np.asarray(Image.open(file))
+    assert pixels.shape == (480, 960, 3)
+    assert pixels.std() > 10
+    assert (pixels[:, :480] != pixels[:, 480:]).any()
+
+
+def test_what_cannot_be_drawn_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "glass")
+    world = hyrlo.make(NAME, 2)
+    said = message(lambda: render_strip(world, hyrlo.policies.UniformBox(26), tmp_path / "s.png", steps=(0,)))
+    assert "hammer-binary: cannot be rendered" in said
+    assert MUJOCO_HELP in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_hammer_pays_like_many():
+    world = hyrlo.make(NAME, 2, reward="shifted")
+    env = single_hammer(world)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, _ = env.step(np.zeros(26))
+    assert (reward, terminated, truncated) == (-1.0, False, False)
+    env.unwrapped.data.joint(NAIL).qpos[:] = 0.086
+    _, reward, terminated, truncated, _ = env.step(np.zeros(26))
+    assert (reward, terminated, truncated) == (0.0, False, True)

@@ -1,0 +1,179 @@
+"""The two-sample tests and effect sizes against closed forms, numerical integration and brute force."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+
+from hyrlo.diagnostics.two_sample import Samples, TestConfig, compare, effects, held_out_scores, mmd_test, rank_test
+from hyrlo.errors import HyrloError
+
+RNG = np.random.default_rng(0)
+SHIFT = 1.5
+SMALL = TestConfig(most=100, permutations=99, updates=60, batch=64, resamples=50)
+
+
+def normal(*shape, shift=0.0):
+    states = RNG.normal(size=shape).astype(np.float32)
+    states[..., 0] += shift
+    return states
+
+
+def samples(states, counts=None):
+    counts = np.full(len(states), states.shape[1]) if counts is None else counts
+    return Samples(jnp.asarray(states), jnp.asarray(counts))
+
+
+# MMD
+
+
+def test_the_statistic_is_the_unbiased_one_of_the_definition():
+    """Steps of different size: what fills them up must not count."""
+    x, y = normal(2, 9, 3), normal(2, 7, 3, shift=1.0)
+    counts = np.array([9, 5]), np.array([4, 7])
+    found = mmd_test(samples(x, counts[0]), samples(y, counts[1]), 19, seed=0)
+    for h in range(2):
+        a, b = x[h, : counts[0][h]].astype(float), y[h, : counts[1][h]].astype(float)
+        pool = np.concatenate([a, b])
+        a, b = ((s - pool.mean(axis=0)) / pool.std(axis=0) for s in (a, b))
+        k = lambda p, q: np.exp(-((p[:, None] - q) ** 2).sum(-1) / (2 * float(found.bandwidth[h]) ** 2))  # noqa: B023, E731
+        off = lambda m: (m.sum() - np.trace(m)) / (len(m) * (len(m) - 1))  # noqa: E731
+        direct = off(k(a, a)) + off(k(b, b)) - 2 * k(a, b).mean()
+        assert float(found.mmd2[h]) == pytest.approx(direct, abs=1e-5)
+
+
+def test_mmd_of_gaussians_is_the_closed_form():
+    steps, n, d, shift = 30, 400, 3, 1.0
+    found = mmd_test(samples(normal(steps, n, d)), samples(normal(steps, n, d, shift=shift)), 1, seed=0)
+    variances = np.ones(d)
+    variances[0] = 1 / (1 + shift**2 / 4)  # after scaling by the pool's deviation
+    width2 = np.asarray(found.bandwidth)[:, None] ** 2
+    within = np.prod((1 + 2 * variances / width2) ** -0.5, axis=1)
+    apart = shift**2 * variances[0] / (2 * (width2[:, 0] + 2 * variances[0]))
+    exact = 2 * within * (1 - np.exp(-apart))
+    assert np.mean(found.mmd2 - exact) == pytest.approx(0, abs=0.05 * exact.mean())
+    same = mmd_test(samples(normal(200, 20, d)), samples(normal(200, 20, d)), 1, seed=0).mmd2
+    assert abs(np.mean(same)) < 4 * np.std(same) / 200**0.5  # no bias; with the diagonal it would be near 0.05
+    assert abs(np.mean(same)) < 0.01
+
+
+def test_the_permutation_test_keeps_its_level_and_has_power():
+    """400 repetitions as if they were steps, some of them partly filled."""
+    steps = 400
+    counts = np.where(np.arange(steps) % 2, 20, 13)
+    null = mmd_test(samples(normal(steps, 20, 2)), samples(normal(steps, 20, 2), counts), 99, seed=1)
+    share = float(np.mean(null.p_value <= 0.05))
+    assert abs(share - 0.05) < 4 * (0.05 * 0.95 / steps) ** 0.5
+    assert abs(np.mean(null.p_value) - 0.5) < 0.07
+    shifted = mmd_test(samples(normal(100, 40, 2)), samples(normal(100, 40, 2, shift=1.0)), 99, seed=1)
+    assert np.mean(shifted.p_value <= 0.05) > 0.85
+    over_floor = np.mean(np.asarray(null.mmd2) > np.asarray(null.null))
+    assert abs(over_floor - 0.05) < 4 * (0.05 * 0.95 / steps) ** 0.5
+
+
+# The classifier
+
+
+def test_a_classifier_that_memorises_finds_nothing_where_nothing_is():
+    """Many dimensions, few states: on the states it was trained on it would tell the two apart almost perfectly."""
+    steps, n = 60, 40
+    ours, theirs = samples(normal(steps, n, 30)), samples(normal(steps, n, 30))
+    config = TestConfig(updates=30, batch=64)
+    scores = [jax.tree.map(np.asarray, s) for s in held_out_scores(jax.random.key(0), ours, theirs, config)]
+    gaps = scores[1].in_region.mean(axis=1) - scores[0].in_region.mean(axis=1)
+    assert abs(gaps.mean()) < 4 * gaps.std() / steps**0.5
+    p_values = np.array([rank_test(scores[0].logits[h], scores[1].logits[h], config.folds) for h in range(steps)])
+    assert np.mean(p_values <= 0.05) < 0.05 + 4 * (0.05 * 0.95 / steps) ** 0.5
+
+
+@pytest.fixture(scope="module")
+def known():
+    """Four steps: Gaussians that are shifted, the same, a fifth of the data far away, a fifth of the roll-in far away."""
+    states = [normal(2500, 2) for _ in range(8)]
+    states[4][:, 0] += SHIFT
+    for far in (states[6], states[3]):
+        far[: len(far) // 5, 1] += 12.0
+    states[5] = states[5][:1500]
+    return compare(states[:4], states[4:], TestConfig(most=200, permutations=99, updates=300))
+
+
+def test_gaussians_have_the_divergence_of_numerical_integration(known):
+    p, q = scipy.stats.norm(0, 1).pdf, scipy.stats.norm(SHIFT, 1).pdf
+    half = lambda f, g: scipy.integrate.quad(lambda x: f(x) * np.log(2 * f(x) / (f(x) + g(x))), -8, 10)[0] / 2  # noqa: E731
+    js, tv = half(p, q) + half(q, p), 2 * scipy.stats.norm.cdf(SHIFT / 2) - 1
+    shifted, same = known.effects[:2]
+    assert shifted.js == pytest.approx(js, abs=0.025)
+    assert shifted.gap == pytest.approx(tv, abs=0.04)
+    assert shifted.gap == pytest.approx(shifted.data_share - shifted.roll_in_share)
+    for name in ("gap", "js"):
+        low, high = shifted.intervals[name]
+        assert low < getattr(shifted, name) < high
+        assert high - low < 0.1
+    assert same.js < 0.005
+    assert abs(same.gap) < 0.06
+    assert known.adjusted[0] <= 0.05 < known.adjusted[1]
+
+
+def test_what_is_not_covered_is_counted_on_the_right_side(known):
+    there, back = known.effects[2:]
+    assert there.missed == pytest.approx(0.2, abs=0.02)
+    assert there.missed_roll_in < 0.01
+    assert there.stray < 0.02
+    assert back.stray == pytest.approx(0.2, abs=0.02)
+    assert back.stray_data < 0.01
+    assert back.missed < 0.02
+    assert 0.13 < there.gap < 0.23  # at most the TV distance, 0.2, but for sampling error
+    assert 0.13 < back.gap < 0.23
+
+
+# All together
+
+
+SHIFTS = [0.0, 0.0, 1.5, 0.0, 0.3, 0.0]
+OURS, THEIRS = [normal(150, 2) for _ in SHIFTS], [normal(150, 2, shift=s) for s in SHIFTS]
+
+
+def test_false_alarms_are_controlled_over_steps():
+    """Benjamini–Hochberg by its definition: adjusted p_(i) = min over j ≥ i of m p_(j) / j. And same seed, same numbers."""
+    found, again = (compare(OURS, THEIRS, SMALL, seed=3) for _ in range(2))
+    together = np.minimum(1, 2 * np.minimum(found.mmd.p_value, found.classifier_p))
+    np.testing.assert_allclose(found.p_value, together, rtol=1e-6)
+    order = np.argsort(together)
+    scaled = together[order] * len(SHIFTS) / np.arange(1, len(SHIFTS) + 1)
+    expected = np.minimum.accumulate(scaled[::-1])[::-1]
+    np.testing.assert_allclose(found.adjusted[order], np.minimum(expected, 1), rtol=1e-6)
+    assert found.adjusted[2] == found.adjusted.min() < 0.05
+    assert found.effects == again.effects
+    np.testing.assert_array_equal(found.mmd.p_value, again.mmd.p_value)
+
+
+def test_intervals_are_those_of_resampled_shares():
+    ours, theirs = (Samples.shuffled(x, 0) for x in (OURS, THEIRS))
+    scores = [jax.tree.map(np.asarray, s) for s in held_out_scores(jax.random.key(0), ours, theirs, SMALL)]
+    one = [type(s)(s.logits[2], s.in_region[2]) for s in scores]
+    found = effects(*one, TestConfig(resamples=4000), np.random.default_rng(0))
+    p, q = found.data_share, found.roll_in_share
+    deviation = (p * (1 - p) / 150 + q * (1 - q) / 150) ** 0.5
+    low, high = found.intervals["gap"]
+    assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+
+
+def test_neither_units_nor_constant_dimensions_matter():
+    ours, theirs = normal(2, 50, 3), normal(2, 40, 3, shift=0.5)
+    plain = mmd_test(samples(ours), samples(theirs), 19, seed=0)
+    units = np.array([1000.0, 1.0, 0.01], np.float32)
+    scaled = mmd_test(samples(ours * units + 7), samples(theirs * units + 7), 19, seed=0)
+    np.testing.assert_allclose(scaled.mmd2, plain.mmd2, atol=1e-3)
+    more = [samples(np.pad(x, ((0, 0), (0, 0), (0, 1)), constant_values=5.0)) for x in (ours, theirs)]
+    np.testing.assert_allclose(mmd_test(*more, 19, seed=0).mmd2, plain.mmd2, atol=1e-5)
+
+
+def test_too_few_states_and_bad_settings_are_refused():
+    with pytest.raises(HyrloError, match="timestep 1 has 7 states"):
+        compare([normal(20, 2)] * 2, [normal(20, 2), normal(7, 2)], SMALL)
+    with pytest.raises(HyrloError, match="rare is 1"):
+        TestConfig(rare=1.0)
+    with pytest.raises(HyrloError, match="folds is 1"):
+        TestConfig(folds=1)
