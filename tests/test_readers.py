@@ -29,6 +29,7 @@ from tests.logs import (
     steps_of_any_size,
     table,
     text,
+    write_parquet,
 )
 
 pytestmark = [
