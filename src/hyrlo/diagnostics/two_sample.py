@@ -1,9 +1,9 @@
 """Do roll-in and data have the same states at every step? Tests, and how far apart they are.
 
-Two tests a step, each exact under the null hypothesis, whatever the distributions: a permutation test of the unbiased
-MMD, and a rank test of what a classifier says about states it was not trained on. Over the steps the Benjamini–Hochberg
-procedure keeps the share of false alarms. With many states everything is significant, so there are effect sizes beside
-the tests, all from held-out states:
+Two tests a step that keep their level whatever the distributions: a permutation test of the unbiased MMD (exact), and a
+rank test of what a classifier says about states it was not trained on (normal approximation). Over the steps the
+Benjamini–Hochberg procedure keeps the share of false alarms. With many states everything is significant, so there are
+effect sizes beside the tests, all from held-out states:
 
     gap      μ(A) − d(A)  for the region A where the classifier finds the data more likely: at most the TV distance
     js       Jensen–Shannon divergence, natural logarithm
