@@ -123,7 +123,7 @@ def test_short_adversarial_locks_and_wrong_names():
 
 def test_every_environment_has_a_line_and_a_horizon():
     own = {"discounted", "gym:<id>"}  # these know their horizon themselves
-    assert set(ENVIRONMENTS) == {"lock", *NAMES, "hard-tree", "hard-tv", *own}
+    assert set(ENVIRONMENTS) == {"lock", *NAMES, "hard-tree", "hard-tv", "hammer-binary", *own}
     assert set(DEFAULT_HORIZONS) == set(ENVIRONMENTS) - own
     assert make("lock").spec.horizon == 100
     assert [make(name).env.adversarial for name in ("lock", *NAMES)] == [False, False, True]

@@ -108,7 +108,7 @@ def test_ascent_comes_near_the_best_witness_of_a_small_class():
     for _ in range(100):
         response, memory = respond(memory)
     found = float(problem.inner(response, seen)) ** 0.5
-    many, _ = network_problem(restarts=40, ascent=600)
+    many, _ = network_problem(restarts=30, ascent=500)
     best = float(many.inner(eqx.filter_jit(many.respond)(many.start(), seen)[0], seen)) ** 0.5
     networks = jax.vmap(lambda k: w.within(MLP.create(k, (1, 4, 2), last_scale=3.0), 4.0))(jax.random.split(KEY, 5000))
     by_chance = jnp.abs(jax.vmap(lambda n: problem.inner(problem.values(n), seen))(networks)).max()
@@ -156,7 +156,7 @@ def test_networks_that_went_flat_come_back():
         assert float(problem.inner(response, mass * seen)) > 0.25
 
 
-GAME = GameConfig(iterations=300, learning_rate=0.005, batch=4000)
+GAME = GameConfig(iterations=150, learning_rate=0.005, batch=4000)
 
 
 def exact_values(mdp, rng, size=40):
@@ -171,19 +171,19 @@ def exact_values(mdp, rng, size=40):
     ("discriminator", "estimator"), [("value", "importance"), ("value", "regression"), ("value-network", "importance")]
 )
 def test_fail_matches_the_exact_occupancy(discriminator, estimator):
-    mdp = FiniteMDP.random(2, HORIZON, STATES, ACTIONS)
-    target, data = behaviour(mdp, 3)
+    mdp = FiniteMDP.random(6, HORIZON, STATES, ACTIONS)
+    target, data = behaviour(mdp, 3, n=1500)
     game = GAME if estimator == "importance" else dataclasses.replace(GAME, learning_rate=0.1)
     config = FailConfig(
-        samples=4000, estimator=estimator, discriminator=discriminator, game=game, fit=FitConfig(latents=STATES)
+        samples=1500, estimator=estimator, discriminator=discriminator, game=game, fit=FitConfig(latents=STATES)
     )
     run = Run(curve_episodes=2)
     policy = fail(JaxTraceModel(mdp), data, config, jax.random.key(0), run)
     wanted = mdp.occupancy(target)
     reached = mdp.occupancy(probabilities(policy, mdp))
-    assert 0.5 * np.abs(mdp.occupancy(np.full_like(target, 1 / ACTIONS)) - wanted).sum(axis=1).max() > 0.13
-    assert 0.5 * np.abs(reached - wanted).sum(axis=1).max() < 0.07
-    assert all(0 <= line["ipm"] < 0.05 for line in run.metrics)
+    assert 0.5 * np.abs(mdp.occupancy(np.full_like(target, 1 / ACTIONS)) - wanted).sum(axis=1).max() > 0.3
+    assert 0.5 * np.abs(reached - wanted).sum(axis=1).max() < 0.12
+    assert all(0 <= line["ipm"] < 0.06 for line in run.metrics)
 
 
 def least_ipm(mdp, before, after, g, h):
@@ -204,10 +204,10 @@ def least_ipm(mdp, before, after, g, h):
 @pytest.mark.learning
 def test_fail_takes_a_class_of_ones_own_and_matches_what_it_sees():
     """With Q-functions of the MDP no step's IPM is far from the least there is, by linear programming, from where it starts."""
-    mdp = FiniteMDP.random(2, HORIZON, STATES, ACTIONS)
-    target, data = behaviour(mdp, 3)
+    mdp = FiniteMDP.random(6, HORIZON, STATES, ACTIONS)
+    target, data = behaviour(mdp, 3, n=1500)
     functions = exact_values(mdp, np.random.default_rng(0))
-    config = FailConfig(samples=4000, estimator="importance", discriminator="value", game=GAME)
+    config = FailConfig(samples=1500, estimator="importance", discriminator="value", game=GAME)
     policy = fail(JaxTraceModel(mdp), data, config, jax.random.key(0), Run(curve_episodes=2), functions)
     wanted, uniform = mdp.occupancy(target), mdp.occupancy(np.full_like(target, 1 / ACTIONS))
     reached, far = mdp.occupancy(probabilities(policy, mdp)), 0.0
@@ -215,16 +215,18 @@ def test_fail_takes_a_class_of_ones_own_and_matches_what_it_sees():
         g = np.asarray(w.differences(functions(jnp.eye(STATES), h + 1)), float)
         g /= g.max()
         ipm = np.abs((reached[h + 1] - wanted[h + 1]) @ g).max()
-        assert ipm < least_ipm(mdp, reached[h], wanted[h + 1], g, h) + 0.02
+        assert ipm < least_ipm(mdp, reached[h], wanted[h + 1], g, h) + 0.04
         far = max(far, np.abs((uniform[h + 1] - wanted[h + 1]) @ g).max())
-    assert far > 0.06  # doing nothing is not enough
+    assert far > 0.12  # doing nothing is not enough
 
 
 @pytest.mark.learning
 @pytest.mark.parametrize("discriminator", ["value", "value-network"])
 def test_fail_opens_the_lock_as_often_as_the_data_do(discriminator):
     """ε-greedy with ε = 1/3 stays good with probability (1 − 0.3)³ = 0.343; uniform actions do in 0.001."""
-    config = dataclasses.replace(PRESETS["fast"], discriminator=discriminator)
+    fast = PRESETS["fast"]
+    game = dataclasses.replace(fast.game, iterations=100)
+    config = dataclasses.replace(fast, discriminator=discriminator, samples=800, offline_samples=800, game=game)
     world = hyrlo.make("lock", horizon=3)
     trained = hyrlo.train("fail", world, config=config, seed=0, curve_episodes=2, eval_episodes=2000)
     assert 0.24 < trained.result["success_rate"] < 0.45
