@@ -1,4 +1,4 @@
-"""A world with action vectors whose best policies are known: a point that is pushed, s′ = s + step · a + noise."""
+"""Worlds with action vectors whose best policies are known: a point that is pushed, s′ = s + step · a + noise."""
 
 import equinox as eqx
 import jax
@@ -33,6 +33,23 @@ class PointMass(eqx.Module):
         latent = latent + self.step_size * push + self.noise * jax.random.normal(key, latent.shape)
         reward = -jnp.abs(latent[:, 0] - self.goal)
         return latent, reward, reward > -0.1
+
+
+class Coasting(PointMass):
+    """Only the position is observed, and a push is felt one step later: x′ = x + v, v′ = v / 2 + step · a."""
+
+    def initial(self, key, n):
+        return jnp.concatenate([super().initial(key, n), jnp.zeros((n, 1))], axis=1)
+
+    def observe(self, key, latent, h):
+        return latent[:, :1]
+
+    def step(self, key, latent, actions, h):
+        place, speed = latent[:, :1], latent[:, 1:]
+        moved = place + speed + self.noise * jax.random.normal(key, place.shape)
+        reward = -jnp.abs(moved[:, 0] - self.goal)
+        speed = speed / 2 + self.step_size * jnp.clip(actions, -1.0, 1.0)
+        return jnp.concatenate([moved, speed], axis=1), reward, reward > -0.1
 
 
 def drifting(horizon, n=2000, speed=0.2, spread=0.1, seed=0):

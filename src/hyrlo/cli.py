@@ -79,7 +79,8 @@ class TrainArgs(Generic[Config]):
     seeds: int | None = None
     """Train this many seeds, seed … seed + K − 1, each in a directory of its own."""
     preset: str | None = None
-    """Defaults of the options below: `paper`, `fast`, `lean` or `model`; by default `fast`, for gym: `model`."""
+    """Defaults of the options below: `paper`, `fast`, `lean`, `model` or `robot`; by default `fast`, for gym: `model`, for
+    hammer-binary `robot`."""
     out: str | None = None
     """Run directory (default: runs/ALGO-ENV-hH-seedS)."""
     resume: bool = False

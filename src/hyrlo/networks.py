@@ -80,6 +80,9 @@ def whiten(x: Float[Array, "n d"], shift: Float[Array, " d"], scale: Float[Array
 class Dynamics(eqx.Module):
     """A learned step: `s′ = s + net(s, a)`, in units of a typical step; where episodes can end, whether they do.
 
+    It may also be told of the step before: how the state changed, and what was done (`past`, both in a row).
+    States that are observed in part, such as positions without velocities, are hard to foresee without.
+
     An ended episode is a state of zeros with a last dimension of 1, and stays there. Ending is decided by the sign of a
     logit, with the gradient of its probability (straight-through).
     """
@@ -89,17 +92,23 @@ class Dynamics(eqx.Module):
     scale: Float[Array, " obs"]
     step_scale: Float[Array, " obs"]
     ends: bool = eqx.field(static=True)
+    history: bool = eqx.field(static=True, default=False)
 
     def outputs(
-        self, states: Float[Array, "n obs"], actions: Float[Array, "n act"]
+        self, states: Float[Array, "n obs"], actions: Float[Array, "n act"], past: Float[Array, "n past"]
     ) -> tuple[Float[Array, "n obs"], Float[Array, " n"]]:
         """The change in units of `step_scale`, and the logit of ending."""
-        inputs = jnp.concatenate([whiten(states, self.shift, self.scale), jnp.clip(actions, -1.0, 1.0)], axis=1)
-        raw = self.network(inputs)
+        inputs = [whiten(states, self.shift, self.scale), jnp.clip(actions, -1.0, 1.0)]
+        if self.history:
+            size = states.shape[1]
+            inputs += [whiten(past[:, :size], jnp.zeros(size), self.step_scale), jnp.clip(past[:, size:], -1.0, 1.0)]
+        raw = self.network(jnp.concatenate(inputs, axis=1))
         return raw[:, :-1], raw[:, -1]
 
-    def __call__(self, states: Float[Array, "n obs"], actions: Float[Array, "n act"]) -> Float[Array, "n obs"]:
-        change, logit = self.outputs(states, actions)
+    def __call__(
+        self, states: Float[Array, "n obs"], actions: Float[Array, "n act"], past: Float[Array, "n past"]
+    ) -> Float[Array, "n obs"]:
+        change, logit = self.outputs(states, actions, past)
         moved = states + change * self.step_scale
         if not self.ends:
             return moved

@@ -77,11 +77,23 @@ def compare(path: Path, groups: dict[str, list[list[dict[str, Any]]]], title: st
 
 
 def returns(path: Path, groups: dict[str, list[list[dict[str, Any]]]], behaviour: float, title: str) -> None:
-    """Return against environment steps: median and 25–75 % over seeds, and the behaviour's return as a line."""
+    """Return against environment steps, and the behaviour's return as a line."""
+    _against_steps(path, groups, "return_mean", ("behaviour that made the logs", behaviour), title)
+
+
+def successes(path: Path, groups: dict[str, list[list[dict[str, Any]]]], data: float, title: str) -> None:
+    """Success against environment steps, and that of the data as a line."""
+    _against_steps(path, groups, "success_rate", ("data", data), title)
+
+
+def _against_steps(
+    path: Path, groups: dict[str, list[list[dict[str, Any]]]], value: str, level: tuple[str, float], title: str
+) -> None:
+    """Median and 25–75 % over seeds."""
     figure, axes = plt.subplots(figsize=(6.8, 4.0), layout="constrained")
     for number, (label, runs) in enumerate(groups.items()):
         grid = np.unique(np.concatenate([[line["steps"] for line in run] for run in runs]))
-        values = np.array([_held(run, grid, "steps", "return_mean", run[0]["return_mean"]) for run in runs])
+        values = np.array([_held(run, grid, "steps", value, run[0][value]) for run in runs])
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
         axes.plot(grid, middle, label=f"{label} ({len(runs)} seeds)", color=f"C{number}")
         axes.fill_between(grid, low, high, alpha=0.2, linewidth=0, color=f"C{number}")
@@ -89,9 +101,9 @@ def returns(path: Path, groups: dict[str, list[list[dict[str, Any]]]], behaviour
         if switches:
             axes.axvspan(0, max(switches), color=f"C{number}", alpha=0.05, linewidth=0)
             axes.text(max(switches) / 2, 1.01, "forward", ha="center", transform=axes.get_xaxis_transform(), fontsize=8)
-    axes.axhline(behaviour, color="grey", linestyle="--", linewidth=1, label="behaviour that made the logs")
+    axes.axhline(level[1], color="grey", linestyle="--", linewidth=1, label=level[0])
     axes.set_xlabel("environment steps")
-    axes.set_ylabel("return")
+    axes.set_ylabel({"return_mean": "return", "success_rate": "success rate"}[value])
     axes.set_title(f"{title}; median and 25–75 % over seeds", fontsize=9, pad=14)
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
@@ -120,6 +132,33 @@ def estimators(path: Path, rows: list[dict[str, Any]]) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False, fontsize=8)
     _save(figure, path)
+
+
+def match_per_step(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Left: squared MMD of roll-ins to the data; right: Jensen–Shannon divergence, where it was estimated."""
+    figure, pair = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
+    kinds = {"mmd2": ("floor", "squared MMD to states not seen"), "js": ("js_floor", "Jensen–Shannon divergence, nats")}
+    for axes, (kind, (floor, name)) in zip(pair, kinds.items(), strict=True):
+        known = [row for row in rows if row[kind] != ""]
+        for number, group in enumerate(dict.fromkeys(row["group"] for row in known)):
+            of_seeds = _by_seed([row for row in known if row["group"] == group], kind)
+            low, middle, high = np.quantile(of_seeds, [0.25, 0.5, 0.75], axis=0)
+            steps = 1 + np.arange(len(middle))
+            axes.plot(steps, middle, color=f"C{number}", label=f"{group} ({len(of_seeds)} seeds)")
+            axes.fill_between(steps, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
+            if number == 0:
+                data = np.median(_by_seed([row for row in known if row["group"] == group], floor), axis=0)
+                axes.plot(steps, data, color="grey", linestyle=":", label="data against data")
+        axes.set_xlabel("step")
+        axes.set_ylabel(name)
+        axes.spines[["top", "right"]].set_visible(False)
+    pair[0].set_yscale("log")
+    pair[0].legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def _by_seed(rows: list[dict[str, Any]], kind: str) -> list[list[float]]:
+    return [[row[kind] for row in rows if row["seed"] == seed] for seed in dict.fromkeys(row["seed"] for row in rows)]
 
 
 def _held(

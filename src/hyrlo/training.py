@@ -15,7 +15,7 @@ from hyrlo import plots
 from hyrlo.access import Evaluation, TraceModel, evaluate
 from hyrlo.algorithms import ALGORITHMS
 from hyrlo.data import ObservationDataset
-from hyrlo.envs import SIMULATED, World, check_name, make
+from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
 from hyrlo.envs.discounted import interactive_model
 from hyrlo.errors import HyrloError
 from hyrlo.files import read_json, write_json
@@ -40,10 +40,11 @@ class Trained:
 
 
 def default_preset(algo: str, env: str) -> str:
-    """`fast`; for Gymnasium environments other than the lock `model`, where the algorithm has it."""
+    """`fast`; for Gymnasium environments other than the lock `model`, for the hammer `robot`, where the algorithm has it."""
     check_name(algo, ALGORITHMS, "algorithm")
     other = env.startswith(SIMULATED) and "hyrlo/CombinationLock" not in env
-    return "model" if other and "model" in ALGORITHMS[algo].presets else DEFAULT_PRESET
+    wanted = "robot" if env == HAMMER else "model"
+    return wanted if other and wanted in ALGORITHMS[algo].presets else DEFAULT_PRESET
 
 
 def preset_config(algo: str, preset: str = DEFAULT_PRESET) -> Any:

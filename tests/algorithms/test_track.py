@@ -10,7 +10,7 @@ import pytest
 
 from hyrlo.access import JaxTraceModel, Rollout, Spec
 from hyrlo.algorithms import track as t
-from hyrlo.algorithms.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, with_step_scale
+from hyrlo.algorithms.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, pasts, with_step_scale
 from hyrlo.algorithms.fail import PRESETS, FailConfig, fail
 from hyrlo.algorithms.foobar import PRESETS as FOOBAR
 from hyrlo.data import ObservationDataset
@@ -18,10 +18,11 @@ from hyrlo.distances import mmd2
 from hyrlo.errors import HyrloError
 from hyrlo.policies import Policy
 from hyrlo.runs import Run
-from tests.pointmass import PointMass, drifting
+from tests.pointmass import Coasting, PointMass, drifting
 
 KEY = jax.random.key(0)
 SPEC = Spec(4, 3, actions=0, action_size=2, ends=True)
+NO_PAST = jnp.zeros((1, 5))
 
 
 def random_transitions(n=500):
@@ -54,9 +55,7 @@ def test_other_units_are_the_same_model():
     dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), DynamicsConfig(hidden=8))
     batch = random_transitions(20)
     other = with_step_scale(dynamics, jnp.array([0.5, 2.0, 3.0]))
-    np.testing.assert_allclose(
-        dynamics(batch.states[0], batch.actions[0]), other(batch.states[0], batch.actions[0]), atol=1e-5
-    )
+    np.testing.assert_allclose(*(d(batch.states[0], batch.actions[0], NO_PAST) for d in (dynamics, other)), atol=1e-5)
 
 
 def test_a_model_learns_how_states_move_and_where_episodes_end():
@@ -66,7 +65,9 @@ def test_a_model_learns_how_states_move_and_where_episodes_end():
     dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), config)
     dynamics, error = learn_dynamics(KEY, dynamics, memory, memory, config)
     assert float(error) < 0.05  # in units of a typical step's square
-    predicted, following = np.asarray(dynamics(batch.states[0], batch.actions[0])), np.asarray(batch.next_states[0])
+    predicted, following = (
+        np.asarray(x) for x in (dynamics(batch.states[0], batch.actions[0], NO_PAST), batch.next_states[0])
+    )
     clear = np.abs(np.asarray(batch.states[0, :, 0]) - 1.0) > 0.2
     np.testing.assert_allclose(predicted[clear, 2], following[clear, 2], atol=1e-6)
     np.testing.assert_allclose(predicted[clear], following[clear], atol=0.1)
@@ -75,7 +76,7 @@ def test_a_model_learns_how_states_move_and_where_episodes_end():
 def test_an_ended_episode_stays_where_it_is():
     dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), DynamicsConfig(hidden=8))
     absorbing = jnp.array([[0.0, 0.0, 1.0]])
-    np.testing.assert_array_equal(dynamics(absorbing, jnp.ones((1, 2))), absorbing)
+    np.testing.assert_array_equal(dynamics(absorbing, jnp.ones((1, 2)), NO_PAST), absorbing)
 
 
 def test_importance_weights_are_density_ratios():
@@ -84,7 +85,7 @@ def test_importance_weights_are_density_ratios():
     new = eqx.tree_at(lambda p: p.log_std, old, jnp.log(jnp.array([0.4])))
     states = jax.random.normal(KEY, (50_000, 2))
     actions = old.act(KEY, states, 0)
-    starts = t.Starts(states, actions, old.log_density(states, actions), states)
+    starts = t.Starts(states, actions, old.log_density(states, actions), states, states)
     np.testing.assert_allclose(t.importance(old, starts), 1.0, atol=1e-5)
     weights = np.asarray(t.importance(new, starts))
     assert abs(weights.mean() - 1) < 0.02
@@ -132,7 +133,25 @@ def test_a_share_of_each_batch_is_of_the_steps_at_hand():
     )
     dynamics = create_dynamics(KEY, spec, jnp.zeros(1), jnp.ones(1), config)
     dynamics, _ = learn_dynamics(KEY, dynamics, left, right, config)
-    assert float(dynamics(still[0, :1], still[0, :1])[0, 0]) == pytest.approx(0.5, abs=0.15)
+    assert float(dynamics(still[0, :1], still[0, :1], jnp.zeros((1, 2)))[0, 0]) == pytest.approx(0.5, abs=0.15)
+
+
+def test_the_past_of_a_step_is_the_change_and_the_action_that_led_to_it():
+    states = jnp.array([[[0.0], [1.0]], [[2.0], [1.5]], [[2.0], [0.0]]])
+    actions = jnp.array([[[5.0], [6.0]], [[7.0], [8.0]], [[9.0], [9.0]]])
+    expected = [[[0, 0], [0, 0]], [[2, 5], [0.5, 6]], [[0, 7], [-1.5, 8]]]
+    np.testing.assert_array_equal(pasts(states, actions), expected)
+
+
+@pytest.mark.parametrize(("history", "limits"), [(True, (0.0, 0.05)), (False, (0.2, 1.0))])
+def test_hidden_speed_is_foreseen_from_the_past_alone(history, limits):
+    config = DynamicsConfig(hidden=32, updates=1500, memory=2000, history=history)
+    env = Coasting(horizon=4)
+    batch = JaxTraceModel(env).rollout(KEY, env.spec.uniform(), 500, record=(0, 1, 2, 3), next_states=True)
+    memory = Memory.create(env.spec, config.memory).add(batch, 0, 4, env.spec)
+    dynamics = create_dynamics(KEY, env.spec, jnp.zeros(1), jnp.ones(1), config)
+    _, error = learn_dynamics(KEY, dynamics, memory, memory, config)
+    assert limits[0] <= float(error) < limits[1]
 
 
 def test_the_distance_is_unbiased():
@@ -172,6 +191,28 @@ def test_states_follow_moving_gaussians(estimator, share, options):
     assert float(jnp.exp(policy.steps.log_std).min()) >= 0.1 - 1e-6  # the floor
     ess = [line["ess"] for line in run.metrics]
     assert min(ess) == 1 if estimator == "model" else max(ess) < 0.9
+
+
+class Rightwards(Policy):
+    """A push to the right, some more or less; less from where it is far on the right."""
+
+    def act(self, key, observations, h):
+        return 0.2 - 0.2 * observations + 0.1 * jax.random.normal(key, observations.shape)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("ahead", "limits"), [(1, (0.1, 1.0)), (2, (0.0, 0.06))])
+def test_actions_that_are_felt_later_want_policies_that_look_ahead(ahead, limits):
+    """Worst difference of mean states. Policies that look one step ahead see no effect of what they do."""
+    env = Coasting(horizon=4)
+    data = ObservationDataset((np.asarray(env.initial(KEY, 2000))[:, :1], *states_of(env, Rightwards())))
+    config = config_of("model", 1, whiten="step", ahead=ahead, explore_std=0.5)
+    dynamics = dataclasses.replace(config.track.dynamics, history=True, near=0.5, updates=1000)
+    config = dataclasses.replace(config, track=dataclasses.replace(config.track, dynamics=dynamics, updates=600))
+    policy = fail(JaxTraceModel(env), data, config, KEY, Run(curve_episodes=2))
+    reached, wanted = states_of(env, policy), data.steps[1:]
+    off = np.abs(reached.mean(axis=1) - np.asarray(wanted).mean(axis=1)).max()
+    assert limits[0] < off < limits[1]
 
 
 class Pushes(Policy):

@@ -16,7 +16,7 @@ from hyrlo.access import TraceModel
 from hyrlo.algorithms.base import Run
 from hyrlo.algorithms.match import MatchConfig, blank_policy, match
 from hyrlo.algorithms.minmax import GameConfig
-from hyrlo.algorithms.track import track
+from hyrlo.algorithms.track import ROBOT, track
 from hyrlo.algorithms.witness import ValueClass
 from hyrlo.data import ObservationDataset
 from hyrlo.errors import HyrloError
@@ -28,6 +28,7 @@ PRESETS = {
     "fast": FailConfig(samples=1000),
     "lean": FailConfig(samples=600),
     "model": FailConfig(samples=100, estimator="model"),
+    "robot": FailConfig(samples=200, estimator="model", share_steps=1, track=ROBOT),
 }
 
 

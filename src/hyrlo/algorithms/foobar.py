@@ -50,6 +50,7 @@ PRESETS = {
     for name in ("paper", "fast", "lean")
 }
 PRESETS["model"] = FoobarConfig(forward_pass.PRESETS["model"], improve="sac")
+PRESETS["robot"] = FoobarConfig(forward_pass.PRESETS["robot"], improve="sac", sac=stationary_pass.PRESETS["robot"])
 
 
 def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, key: PRNGKeyArray, run: Run) -> Policy:

@@ -26,9 +26,17 @@ import optax
 from jax.random import fold_in
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.access import Spec, TraceModel
+from hyrlo.access import Rollout, Spec, TraceModel
 from hyrlo.algorithms.base import Run
-from hyrlo.algorithms.dynamics import DynamicsConfig, Memory, as_vectors, create_dynamics, learn_dynamics
+from hyrlo.algorithms.dynamics import (
+    DynamicsConfig,
+    Memory,
+    as_vectors,
+    create_dynamics,
+    learn_dynamics,
+    past_of,
+    pasts,
+)
 from hyrlo.data import ObservationDataset
 from hyrlo.distances import median_bandwidth, random_features
 from hyrlo.errors import HyrloError, check_positive
@@ -50,6 +58,9 @@ class TrackConfig:
     """Collections, each followed by an update, per policy."""
     explore: float = 0.5
     """Share of the first round's episodes whose last k actions are uniform."""
+    ahead: int = 1
+    """Policies that are found together, to match the steps of all of them; the first is kept, the others are where the
+    next ones begin. Actions that are felt later than in the very next state want more than 1."""
     hidden: int = 64
     """Width of the policies' two hidden layers."""
     updates: int = 300
@@ -60,8 +71,8 @@ class TrackConfig:
     features: int = 256
     """Random Fourier features of the MMD."""
     whiten: Literal["all", "step"] = "all"
-    """By whose spread the MMD scales the dimensions: that of all offline states, or of those of the step to match, which
-    is finer where states of one step differ little, as those of a robot that is set in motion do."""
+    """By whose spread the MMD and the policies scale the dimensions: that of all offline states, or of those of the step,
+    which is finer where states of one step differ little, as those of a robot that is set in motion do."""
     moments: float = 0.0
     """Weight of the mean and variance of every dimension beside the random features: MMD with a sum of kernels, which
     feels a little too much spread in many dimensions better than a bell-shaped kernel does."""
@@ -69,6 +80,8 @@ class TrackConfig:
     """Standard deviation of an action, at first."""
     std_floor: float = 0.1
     """It may fall to this and no further: matching by a model would let it vanish, and the coverage with it."""
+    explore_std: float = 0.0
+    """If above 0, action vectors that explore are the policy's with at least this standard deviation, not uniform."""
     entropy: float = 0.0
     """Weight of the policy's entropy beside the squared MMD."""
     dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
@@ -79,13 +92,27 @@ class TrackConfig:
             raise HyrloError(f"explore is {self.explore}; give a share from 0 to 1")
 
 
+ROBOT = TrackConfig(
+    ahead=3,
+    updates=500,
+    batch=256,
+    features=512,
+    whiten="step",
+    explore_std=0.3,
+    dynamics=DynamicsConfig(hidden=256, updates=1000, memory=200_000, history=True, near=0.5),
+)
+"""For many joints that are set in motion together, and of which positions are observed."""
+
+
 class Starts(NamedTuple):
-    """What was seen at the first of the steps to learn: states, actions with the log-density they had, next states."""
+    """What was seen at the first of the steps to learn: states, actions with the log-density they had, next states; and
+    in the step before."""
 
     states: Float[Array, "n obs"]
     actions: Float[Array, "n act"]
     log_density: Float[Array, " n"]
     next_states: Float[Array, "n obs"]
+    past: Float[Array, "n past"]
 
 
 class Goals(NamedTuple):
@@ -116,36 +143,41 @@ def track(
     frequencies = jax.random.normal(feature_key, (spec.observation_size, config.features // 2))
     dynamics = create_dynamics(dynamics_key, spec, shift, scale, config.dynamics)
     memory = Memory.create(spec, config.dynamics.memory if estimator == "model" else 1)
-    blank = fresh_policy(policy_key, spec, shift, scale, config)
-    state = (Stack.repeat(blank, spec.horizon, k), dynamics, tuple(memory))
-    phase = run.phase("forward", range(0, spec.horizon, k), state, model)
+    start = fresh_policies(policy_key, source, spec, k, shift, scale, config)
+    phase = run.phase("forward", range(0, spec.horizon, k), (start, dynamics, tuple(memory)), model)
     for h in phase:
         forward, dynamics, memory = phase.state[0], phase.state[1], Memory(*phase.state[2])
-        stop = min(h + k, spec.horizon)
-        policy = forward[h - k] if h else blank
-        goals = goals_after(source, h, stop, frequencies, shift, scale, k, config)
-        near = Memory.create(spec, config.rounds * samples * k)
+        stop = min(h + k * config.ahead, spec.horizon)
+        newest = h + k * (config.ahead - 1)
+        if h > 0 and newest < spec.horizon:
+            forward = forward.with_step(newest, begun_from(forward[newest - k], forward[newest]))
+        goals = goals_after(source, h, stop, frequencies, shift, scale, k * config.ahead, config)
+        near = Memory.create(spec, config.rounds * samples * k * config.ahead)
         seen: list[Starts] = []
         metrics: dict[str, float] = {}
         for r in range(config.rounds):
             rollout_key, learn_key, steer_key = jax.random.split(fold_in(fold_in(key, h), r), 3)
-            acting: Policy = forward.with_step(h, policy)
+            acting: Policy = forward
             if r == 0 and estimator == "model":
-                acting = Mixture(acting, switch(acting, at=h, to=spec.uniform()), jnp.asarray(config.explore))
+                wild = switch(forward, at=h, to=exploring(forward, spec, config))
+                acting = Mixture(forward, wild, jnp.asarray(config.explore))
             batch = model.rollout(
                 rollout_key, acting, samples, record=up_to(stop, spec.horizon, samples), next_states=True, stop=stop
             )
-            seen.append(starts_of(batch, h, policy, spec))
+            seen.append(starts_of(batch, h, forward[h], spec))
             starts = jax.tree.map(lambda *x: filled(np.concatenate(x), config.rounds * samples), *seen)
             if estimator == "model":
                 memory, near = memory.add(batch, 0, stop, spec), near.add(batch, h, stop, spec)
                 dynamics, error = learn_dynamics(learn_key, dynamics, memory, near, config.dynamics)
                 metrics["model_error"] = float(error)
-            policy, mmd, ess = steer(steer_key, policy, starts, goals, dynamics, estimator, config)
+            some, mmd, ess = steer(
+                steer_key, forward.some(h, config.ahead), starts, goals, dynamics, estimator, k, config
+            )
+            forward = forward.with_some(h, some)
         metrics |= {"mmd": float(mmd), "ess": float(ess)}
-        forward = forward.with_step(h, policy)
+        ready = min(h + k, spec.horizon)
         state = (forward, dynamics, tuple(memory))
-        phase.done(h, state, evaluate=switch(forward, at=stop, to=spec.uniform()), **metrics)
+        phase.done(h, state, evaluate=switch(forward, at=ready, to=spec.uniform()), **metrics)
     return phase.state[0]
 
 
@@ -165,6 +197,45 @@ def fresh_policy(key: PRNGKeyArray, spec: Spec, shift: Array, scale: Array, conf
     if not spec.action_size:
         return Softmax(network)
     return Gaussian(network, jnp.full(spec.action_size, np.log(config.std)))
+
+
+def fresh_policies(
+    key: PRNGKeyArray,
+    source: ObservationDataset,
+    spec: Spec,
+    k: int,
+    shift: Array,
+    scale: Array,
+    config: TrackConfig,
+) -> Stack:
+    """The same one for all steps, but for the spread by which each scales what it sees."""
+    if config.whiten == "all":
+        return Stack.repeat(fresh_policy(key, spec, shift, scale, config), spec.horizon, k)
+    spreads = [own_spread(*source.padded(h), scale) for h in range(0, spec.horizon, k)]
+    own_shift, own_scale = (jnp.stack(x) for x in zip(*spreads, strict=True))
+    return Stack(eqx.filter_vmap(lambda a, b: fresh_policy(key, spec, a, b, config))(own_shift, own_scale), k)
+
+
+def own_spread(
+    states: Float[Array, "m obs"], weights: Float[Array, " m"], scale: Float[Array, " obs"]
+) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]:
+    """Mean and standard deviation of the states of a step, the latter not far below that of all states."""
+    mean = weights @ states
+    return mean, jnp.maximum(jnp.sqrt(weights @ (states - mean) ** 2), LEAST_SPREAD * scale)
+
+
+def begun_from(before: Policy, own: Policy) -> Policy:
+    """The weights of the policy of the steps before, but with one's own mean and spread: the same action for a state that
+    is as far from the others of its step."""
+    units = lambda p: (p.network.shift, p.network.scale)  # noqa: E731
+    return eqx.tree_at(units, before, units(own))
+
+
+def exploring(forward: Stack, spec: Spec, config: TrackConfig) -> Policy:
+    if not (spec.action_size and config.explore_std):
+        return spec.uniform()
+    widest = lambda log_std: jnp.maximum(log_std, np.log(config.explore_std))  # noqa: E731
+    return eqx.tree_at(lambda f: f.steps.log_std, forward, replace_fn=widest)
 
 
 def goals_after(
@@ -195,9 +266,7 @@ def mean_features(
     widths = jnp.resize(jnp.asarray(WIDTHS), (frequencies.shape[1],))
 
     def one(args: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
-        mean = args[1] @ args[0] if config.whiten == "step" else shift
-        spread = jnp.sqrt(args[1] @ (args[0] - mean) ** 2)
-        own = jnp.maximum(spread, LEAST_SPREAD * scale) if config.whiten == "step" else scale
+        mean, own = own_spread(*args, scale) if config.whiten == "step" else (shift, scale)
         white = whiten(args[0], mean, own)
         scaled = frequencies / (widths * jnp.maximum(median_bandwidth(white, white), 0.05))
         return args[1] @ embed(white, scaled, config.moments), scaled, mean, own
@@ -223,12 +292,14 @@ def filled(x: np.ndarray, size: int) -> np.ndarray:
     return np.resize(x, (size, *x.shape[1:]))
 
 
-def starts_of(batch: object, at: int, policy: Policy, spec: Spec) -> Starts:
-    states, actions, following = (
-        jnp.asarray(getattr(batch, name)[at]) for name in ("states", "actions", "next_states")
-    )
+def starts_of(batch: Rollout, at: int, policy: Policy, spec: Spec) -> Starts:
+    assert batch.states is not None
+    assert batch.actions is not None
+    assert batch.next_states is not None
+    states, actions, following = (jnp.asarray(x[at]) for x in (batch.states, batch.actions, batch.next_states))
     density = log_density(policy, states, actions) if isinstance(policy, Gaussian) else jnp.zeros(len(states))
-    return Starts(states, as_vectors(actions, spec), density, following)
+    past = pasts(jnp.asarray(batch.states), as_vectors(jnp.asarray(batch.actions), spec))[at]
+    return Starts(states, as_vectors(actions, spec), density, following, past)
 
 
 log_density = eqx.filter_jit(Gaussian.log_density)
@@ -237,21 +308,23 @@ log_density = eqx.filter_jit(Gaussian.log_density)
 @eqx.filter_jit
 def steer(
     key: PRNGKeyArray,
-    policy: Policy,
+    policies: Policy,
     starts: Starts,
     goals: Goals,
     dynamics: Dynamics,
     estimator: Literal["model", "importance"],
+    k: int,
     config: TrackConfig,
 ) -> tuple[Policy, Float[Array, ""], Float[Array, ""]]:
-    """Gradient steps on the policy; the MMD to the offline states as this estimator sees it, and its effective sample size."""
+    """Gradient steps on the policies (a leading axis, each of k steps); the MMD to the offline states as this estimator
+    sees it, and its effective sample size."""
     everything = jnp.arange(len(starts.states))
     optimiser = optax.chain(
         optax.clip_by_global_norm(1.0),
         optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.updates, alpha=0.05)),
     )
 
-    def distances2(key: PRNGKeyArray, policy: Policy, batch: Int[Array, " b"]) -> Float[Array, " k"]:
+    def distances2(key: PRNGKeyArray, policies: Policy, batch: Int[Array, " b"]) -> Float[Array, " k"]:
         """Squared MMD at each step."""
         start = jax.tree.map(lambda x: x[batch], starts)
 
@@ -260,43 +333,54 @@ def steer(
 
         if estimator == "importance":
             first = jax.tree.map(lambda x: x[0], goals)
-            seen = importance(policy, start)[:, None] * features(start.next_states, first)
+            seen = importance(nth(policies, 0), start)[:, None] * features(start.next_states, first)
             return jnp.sum((seen.mean(axis=0) - goals.means[0]) ** 2)[None]
 
-        def one_step(states: Array, inputs: tuple[Goals, PRNGKeyArray]) -> tuple[Array, Float[Array, ""]]:
-            goal, key = inputs
+        def one_step(now: tuple[Array, Array], inputs: tuple) -> tuple[tuple[Array, Array], Float[Array, ""]]:
+            (states, past), (goal, key, j) = now, inputs
+            policy = nth(policies, j // k)
             if isinstance(policy, Gaussian):
-                states = dynamics(states, jnp.clip(policy.act(key, states, 0), -1.0, 1.0))
-                seen = features(states, goal)
+                actions = jnp.clip(policy.act(key, states, 0), -1.0, 1.0)
+                following = dynamics(states, actions, past)
+                seen = features(following, goal)
             else:
                 logits = policy.logits(states)  # type: ignore[attr-defined]
-                every = jax.vmap(lambda a: dynamics(states, jnp.broadcast_to(a, logits.shape)))(
+                every = jax.vmap(lambda a: dynamics(states, jnp.broadcast_to(a, logits.shape), past))(
                     jnp.eye(logits.shape[1])
                 )
                 each = jax.vmap(features, (0, None))(every, goal)
                 seen = jnp.einsum("na,anf->nf", jax.nn.softmax(logits), each)
                 taken = jax.random.categorical(key, logits)
-                states = jax.lax.stop_gradient(every[taken, jnp.arange(len(states))])
-            return states, jnp.where(goal.real, unbiased_distance2(seen, goal.means), 0.0)
+                actions = jax.nn.one_hot(taken, logits.shape[1])
+                following = jax.lax.stop_gradient(every[taken, jnp.arange(len(states))])
+            distance2 = jnp.where(goal.real, unbiased_distance2(seen, goal.means), 0.0)
+            return (following, past_of(states, actions, following)), distance2
 
-        keys = jax.random.split(key, len(goals.real))
-        return jax.lax.scan(one_step, start.states, (goals, keys))[1]
+        steps = jnp.arange(len(goals.real))
+        keys = jax.random.split(key, len(steps))
+        return jax.lax.scan(one_step, (start.states, start.past), (goals, keys, steps))[1]
 
-    def loss_of(policy: Policy, key: PRNGKeyArray, batch: Int[Array, " b"]) -> Float[Array, ""]:
-        return distances2(key, policy, batch).sum() - config.entropy * entropy(policy, starts.states[batch])
+    def loss_of(policies: Policy, key: PRNGKeyArray, batch: Int[Array, " b"]) -> Float[Array, ""]:
+        unsure = entropy(nth(policies, 0), starts.states[batch])
+        return distances2(key, policies, batch).sum() - config.entropy * unsure
 
     def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:
-        policy, state = carry
+        policies, state = carry
         batch_key, loss_key = jax.random.split(fold_in(key, t))
         batch = jax.random.randint(batch_key, (config.batch,), 0, len(everything))
-        updates, state = optimiser.update(jax.grad(loss_of)(policy, loss_key, batch), state)
-        return (above_floor(optax.apply_updates(policy, updates), config), state), None
+        updates, state = optimiser.update(jax.grad(loss_of)(policies, loss_key, batch), state)
+        return (above_floor(optax.apply_updates(policies, updates), config), state), None
 
-    (policy, _), _ = jax.lax.scan(update, (policy, optimiser.init(policy)), jnp.arange(config.updates))
-    end = distances2(key, policy, everything)
-    weights = importance(policy, starts) if estimator == "importance" else jnp.ones(1)
+    (policies, _), _ = jax.lax.scan(update, (policies, optimiser.init(policies)), jnp.arange(config.updates))
+    end = distances2(key, policies, everything)
+    weights = importance(nth(policies, 0), starts) if estimator == "importance" else jnp.ones(1)
     ess = weights.sum() ** 2 / jnp.maximum((weights**2).sum(), 1e-12) / len(weights)
-    return policy, jnp.sqrt(jnp.maximum(end.sum() / goals.real.sum(), 0.0)), ess
+    own = end[:k].sum() / goals.real[:k].sum()
+    return policies, jnp.sqrt(jnp.maximum(own, 0.0)), ess
+
+
+def nth(policies: Policy, i: int | Int[Array, ""]) -> Policy:
+    return jax.tree.map(lambda x: x[i], policies)
 
 
 def above_floor(policy: Policy, config: TrackConfig) -> Policy:

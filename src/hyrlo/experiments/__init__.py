@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from hyrlo.errors import RunError
-from hyrlo.experiments import diagnose, estimators, gymnasium, horizon_scaling, inadmissible, lock, stationary, theory
+from hyrlo.experiments import (
+    diagnose,
+    estimators,
+    gymnasium,
+    hammer,
+    horizon_scaling,
+    inadmissible,
+    lock,
+    stationary,
+    theory,
+)
 from hyrlo.experiments.recipes import Scale
 from hyrlo.experiments.runner import Finished, RunSpec, execute, say
 from hyrlo.files import write_atomically
@@ -42,6 +52,7 @@ EXPERIMENTS: dict[str, Experiment | Computation] = {
     "horizon-scaling": horizon_scaling,
     "gymnasium": gymnasium,
     "estimators": estimators,
+    "hammer": hammer,
     "stationary": stationary,
     "theory": theory,
 }

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from hyrlo.algorithms import ALGORITHMS
 from hyrlo.algorithms.briee import BrieeConfig
+from hyrlo.algorithms.distil import DistilConfig
 from hyrlo.algorithms.dynamics import DynamicsConfig
+from hyrlo.algorithms.fail import FailConfig
 from hyrlo.algorithms.fit import FitConfig
 from hyrlo.algorithms.foobar import FoobarConfig
 from hyrlo.algorithms.hyq import HyqConfig
@@ -29,15 +31,19 @@ def recipe(algo: str, preset: str, scale: Scale) -> Any:
 def smoke(config: Any) -> Any:
     match config:
         case FoobarConfig():
-            forward = replace(
-                config.forward, samples=50, offline_samples=100, features=32, fit=SMOKE_FIT,
-                game=replace(config.forward.game, iterations=20),
-                track=replace(config.forward.track, updates=10, hidden=8, features=32, dynamics=SMOKE_DYNAMICS),
-            )  # fmt: skip
             explore = replace(config.explore, samples=50, features=32, fit=SMOKE_FIT)
             return replace(
-                config, forward=forward, backward=smoke(config.backward), explore=explore, sac=smoke(config.sac)
-            )
+                config, forward=smoke(config.forward), backward=smoke(config.backward), explore=explore,
+                sac=smoke(config.sac),
+            )  # fmt: skip
+        case FailConfig():
+            return replace(
+                config, samples=50, offline_samples=100, features=32, fit=SMOKE_FIT,
+                game=replace(config.game, iterations=20),
+                track=replace(config.track, updates=10, hidden=8, features=32, dynamics=SMOKE_DYNAMICS),
+            )  # fmt: skip
+        case DistilConfig():
+            return replace(config, episodes=10, hidden=8, updates=10)
         case PsdpConfig():
             return replace(config, samples=60, offline_samples=100, fit=replace(SMOKE_FIT, solver=config.fit.solver))
         case HyqConfig():

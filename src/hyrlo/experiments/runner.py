@@ -9,7 +9,7 @@ import json
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ import numpy as np
 from hyrlo.envs import make
 from hyrlo.errors import RunError
 from hyrlo.files import read_json, write_atomically
+from hyrlo.policies import Policy
 from hyrlo.progress import Progress
-from hyrlo.runs import first_difference
+from hyrlo.runs import first_difference, kept_policy
+from hyrlo.serialize import load_policy
 from hyrlo.training import train
 
 
@@ -39,6 +41,9 @@ class RunSpec:
     """Of the environment."""
     source: tuple[Callable[..., Any], Mapping[str, Any]] | None = None
     """A function of (world, seed) and further arguments that makes what to learn from; by default the environment's own."""
+
+    roll_in: str | None = None
+    """The group whose run of the same seed gives the roll-in to learn from; it is done first."""
 
     def path(self, base: Path) -> Path:
         return base / f"{self.group}-h{self.horizon}" / f"seed-{self.seed}"
@@ -60,26 +65,36 @@ class RunSpec:
 
 def execute(specs: list[RunSpec], base: Path, jobs: int = 1) -> None:
     """Do what is not done yet, `jobs` at a time, in processes of their own if there are several."""
-    todo = [spec for spec in specs if not spec.done(base)]
+    todo = sorted((spec for spec in specs if not spec.done(base)), key=lambda spec: spec.roll_in is not None)
     say(f"{len(specs)} runs, {len(specs) - len(todo)} done before")
     if jobs == 1:
         for number, spec in enumerate(todo, 1):
             tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} seed {spec.seed}  "))
         return
+    number = 0
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(run_one, spec, base, None): spec for spec in todo}
-        for number, future in enumerate(as_completed(futures), 1):
-            tell(number, len(todo), futures[future], future.result())
+        for later in (False, True):
+            futures = {pool.submit(run_one, s, base, None): s for s in todo if (s.roll_in is not None) == later}
+            for future in as_completed(futures):
+                number += 1
+                tell(number, len(todo), futures[future], future.result())
 
 
 def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
     world = make(spec.env, spec.horizon, **spec.options)
     source = spec.source[0](world, spec.seed, **spec.source[1]) if spec.source else None
+    if spec.roll_in:
+        source = roll_in_of(replace(spec, group=spec.roll_in, roll_in=None).path(base))
     return train(
         spec.algo, world, source, config=spec.config, seed=spec.seed, out=spec.path(base), resume=True,
         curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
         progress=Progress(enabled=label is not None, label=label or ""),
     ).result  # fmt: skip
+
+
+def roll_in_of(path: Path) -> Policy:
+    """What a run kept as its roll-in, or its policy: that of a forward pass is one."""
+    return kept_policy(path, "roll_in") or load_policy(path)
 
 
 def tell(number: int, of: int, spec: RunSpec, result: dict[str, Any]) -> None:
