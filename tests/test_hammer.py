@@ -161,10 +161,10 @@ def test_train_and_eval_by_name(tmp_path, capsys):
     assert main([*command, "--horizon", "2", "--hammer.reward", "shifted"]) == 0
     result = json.loads((out / "result.json").read_text())
     assert (result["success_rate"], result["return_mean"]) == (0.0, -2.0)
-    assert (result["episodes"], result["steps"]) == (2 * 40, (1 + 2) * 40)
-    assert json.loads((out / "config.json").read_text())["env_options"] == {
-        "reward": "shifted", "num_envs": 8, "threads": 0,
-    }  # fmt: skip
+    assert (result["episodes"], result["steps"]) == (2 * 40, (2 + 2) * 40)  # the first policy looks ahead
+    stored = json.loads((out / "config.json").read_text())
+    assert stored["config"]["track"]["ahead"] == 3  # the preset `robot`
+    assert stored["env_options"] == {"reward": "shifted", "num_envs": 8, "threads": 0}
     capsys.readouterr()
     assert main(["eval", str(out), "--episodes", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["success_rate"] == 0.0
@@ -197,7 +197,7 @@ def test_another_hand_needs_no_code(tmp_path):
     env = "gym:AdroitHandDoor-v1"
     data, out = tiny_data(tmp_path / "door.npz", env, 2, episodes=100), tmp_path / "run"
     sizes = [*options("forward.", FORWARD), *options("sac.", BACKWARD), *SHORT]
-    assert main(["train", "foobar", env, "--data", data, "--out", str(out), *sizes]) == 0
+    assert main(["train", "foobar", env, "--preset", "robot", "--data", data, "--out", str(out), *sizes]) == 0
     result = json.loads((out / "result.json").read_text())
     assert result["horizon"] == 2
     assert result["success_rate"] == 0.0

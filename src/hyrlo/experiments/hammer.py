@@ -42,7 +42,7 @@ CHECKED = {"smoke": 40, "quick": 500, "paper": 1000}
 """Episodes of the roll-in that the report compares with the data."""
 WEAK = 50
 """Samples of a collection for a roll-in that is about as weak as the paper's."""
-FEWER = (100, 50, 25)
+FEWER = (200, 100, 25)
 """Samples of a collection, for the search for the fewest."""
 LABELS = {"foobar": "FOOBAR", "weak": "FOOBAR, weak roll-in", "rlpd": "RLPD", "sac": "SAC from scratch"}
 
