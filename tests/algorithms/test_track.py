@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hyrlo.access import JaxTraceModel, Rollout, Spec
+from hyrlo.algorithms import goals as g
 from hyrlo.algorithms import track as t
 from hyrlo.algorithms.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, pasts, with_step_scale
 from hyrlo.algorithms.fail import PRESETS, FailConfig, fail
@@ -96,15 +97,15 @@ def test_importance_weights_are_density_ratios():
 def test_goals_are_the_means_of_features_of_kernels_of_several_widths():
     data, shift, scale = drifting(3, n=400), jnp.zeros(1), jnp.full(1, 0.5)
     frequencies = jax.random.normal(KEY, (1, 4000))
-    goals = t.goals_after(data, 1, 3, frequencies, shift, scale, 3, t.TrackConfig())
+    goals = g.goals_after(data, 1, 3, frequencies, shift, scale, False, t.TrackConfig(), 3)
     np.testing.assert_array_equal(goals.real, [True, True, False])
     x, y = (jnp.asarray(data.at(h)) / 0.5 for h in (2, 3))
     widths = np.asarray(jnp.median(jnp.abs(frequencies[:, :4] / goals.frequencies[0, :, :4]), axis=0)) / np.array(
-        t.WIDTHS
+        g.WIDTHS
     )
     np.testing.assert_allclose(widths, widths[0], rtol=1e-5)
-    exact = np.mean([mmd2(x, y, bandwidth=float(widths[0]) * w) for w in t.WIDTHS])
-    seen = t.random_features(y, goals.frequencies[0], jnp.ones(()))
+    exact = np.mean([mmd2(x, y, bandwidth=float(widths[0]) * w) for w in g.WIDTHS])
+    seen = g.random_features(y, goals.frequencies[0], jnp.ones(()))
     assert float(jnp.sum((seen.mean(axis=0) - goals.means[0]) ** 2)) == pytest.approx(exact, rel=0.1)
 
 
@@ -114,12 +115,21 @@ def test_goals_by_the_spread_of_their_own_step():
     frequencies = jax.random.normal(KEY, (1, 64))
     config = t.TrackConfig(whiten="step", moments=0.5)
     for scale, own in ((0.5, 0.1), (4.0, 0.4)):
-        goals = t.goals_after(data, 1, 3, frequencies, jnp.zeros(1), jnp.full(1, scale), 2, config)
+        goals = g.goals_after(data, 1, 3, frequencies, jnp.zeros(1), jnp.full(1, scale), False, config, 2)
         np.testing.assert_allclose(goals.scale, own, rtol=0.15)
         np.testing.assert_allclose(goals.shift[:, 0], [0.4, 0.6], atol=0.03)
     white = jnp.array([[1.0], [3.0]])
-    moments = t.embed(white, frequencies, 0.5)[:, 128:]
+    moments = g.embed(white, frequencies, 0.5)[:, 128:]
     np.testing.assert_allclose(moments @ moments.T, 0.5 * (white @ white.T) + 0.25 * (white**2 @ white.T**2), rtol=1e-5)
+
+
+def test_the_spread_of_a_step_is_that_of_episodes_that_go_on():
+    states = jnp.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    mean, spread = g.own_spread(states, jnp.full(4, 0.25), jnp.ones(2), True)
+    np.testing.assert_allclose(mean, [2.0, 0.0])
+    np.testing.assert_allclose(spread, [1.0, g.LEAST_SPREAD])
+    mean, _ = g.own_spread(states[2:], jnp.full(2, 0.5), jnp.ones(2), True)
+    np.testing.assert_allclose(mean, [0.0, 1.0])  # all have ended
 
 
 def test_a_share_of_each_batch_is_of_the_steps_at_hand():
@@ -157,9 +167,9 @@ def test_hidden_speed_is_foreseen_from_the_past_alone(history, limits):
 def test_the_distance_is_unbiased():
     """Of samples of the goal's own distribution it is zero on average; with each sample in its own mean it is not."""
     seen = jax.random.normal(KEY, (4000, 20, 3))
-    distances = jax.vmap(lambda s: t.unbiased_distance2(s, jnp.zeros(3)))(seen)
+    distances = jax.vmap(lambda s: g.unbiased_distance2(s, jnp.zeros(3)))(seen)
     assert abs(float(distances.mean())) < 4 * float(distances.std()) / 4000**0.5 < 0.01
-    shifted = jax.vmap(lambda s: t.unbiased_distance2(s, jnp.array([0.5, 0.0, 0.0])))(seen)
+    shifted = jax.vmap(lambda s: g.unbiased_distance2(s, jnp.array([0.5, 0.0, 0.0])))(seen)
     assert abs(float(shifted.mean()) - 0.25) < 0.02
 
 
@@ -240,6 +250,8 @@ def test_what_cannot_be_combined_is_refused():
         fail(model, data, FailConfig(), KEY, Run())
     with pytest.raises(HyrloError, match="share_steps is 2"):
         config_of("importance", share_steps=2)
+    with pytest.raises(HyrloError, match="ahead is 2"):
+        config_of("importance", ahead=2)
 
 
 def test_foobar_shares_steps_in_both_passes():

@@ -1,14 +1,15 @@
 """The forward pass with networks and, if one likes, a model: for vector-valued actions, long horizons, few samples.
 
-For h = 0, k, 2k, … (k steps share a policy): roll in π_0 … π_{h−1}, act for k steps, and let π_h be the solution of
+For h = 0, k, 2k, … (k steps share a policy): roll in π_0 … π_{h−1}, act for n·k steps, and let π_h be the first of the n
+policies (`ahead`) that solve
 
-    min_π  Σ_{j=1…k}  MMD²( s_{h+j} under π,  D_{h+j} )
+    min_π  Σ_{j=1…n·k}  MMD²( s_{h+j} under π,  D_{h+j} )
 
-by gradient steps, starting from the policy of the steps before. How s_{h+j} depends on π is estimated in one of two ways:
+by gradient steps, starting from the policies of the steps before. How s_{h+j} depends on π is estimated in one of two ways:
 
 `model`       a one-step model learned from all transitions so far: s_{h+j} follows from s_h, π and the model, and the
               gradient goes through all of them (reparametrised). Discrete actions: the exact mean over the last one.
-`importance`  the paper's: the s_{h+1} that were seen, weighted by π(a|s) / q(a|s), with q the policy that collected (k = 1).
+`importance`  the paper's: the s_{h+1} that were seen, weighted by π(a|s) / q(a|s), q the policy that collected (n = k = 1).
 
 Collection and update alternate `rounds` times, so that the model, or q, is right where π goes.
 """
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.random import fold_in
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.access import Rollout, Spec, TraceModel
 from hyrlo.algorithms.base import Run
@@ -37,17 +38,13 @@ from hyrlo.algorithms.dynamics import (
     past_of,
     pasts,
 )
+from hyrlo.algorithms.goals import Goals, embed, goals_after, own_spread, unbiased_distance2
 from hyrlo.data import ObservationDataset
-from hyrlo.distances import median_bandwidth, random_features
 from hyrlo.errors import HyrloError, check_positive
 from hyrlo.networks import MLP, Dynamics, Whitened, whiten
 from hyrlo.policies import Gaussian, Mixture, Policy, Softmax, Stack, switch
 
-WIDTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernels, in median distances: near to match details, far to feel a pull
-
-
 POLICIES = 40  # at most, unless told how many steps share one
-LEAST_SPREAD = 0.1  # of the states of one step, as a share of that of all states
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class TrackConfig:
     rounds: int = 2
     """Collections, each followed by an update, per policy."""
     explore: float = 0.5
-    """Share of the first round's episodes whose last k actions are uniform."""
+    """Share of the first round's episodes whose actions are uniform from step h on."""
     ahead: int = 1
     """Policies that are found together, to match the steps of all of them; the first is kept, the others are where the
     next ones begin. Actions that are felt later than in the very next state want more than 1."""
@@ -87,7 +84,9 @@ class TrackConfig:
     dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
 
     def __post_init__(self) -> None:
-        check_positive(self, "rounds", "hidden", "updates", "learning_rate", "batch", "features", "std", "std_floor")
+        check_positive(
+            self, "rounds", "ahead", "hidden", "updates", "learning_rate", "batch", "features", "std", "std_floor"
+        )
         if not 0 <= self.explore <= 1:
             raise HyrloError(f"explore is {self.explore}; give a share from 0 to 1")
 
@@ -113,16 +112,6 @@ class Starts(NamedTuple):
     log_density: Float[Array, " n"]
     next_states: Float[Array, "n obs"]
     past: Float[Array, "n past"]
-
-
-class Goals(NamedTuple):
-    """The steps that follow: mean features of their offline states, how features are made, which of the steps are real."""
-
-    means: Float[Array, "k f"]
-    frequencies: Float[Array, "k obs f"]
-    shift: Float[Array, "k obs"]
-    scale: Float[Array, "k obs"]
-    real: Bool[Array, " k"]
 
 
 def track(
@@ -151,7 +140,7 @@ def track(
         newest = h + k * (config.ahead - 1)
         if h > 0 and newest < spec.horizon:
             forward = forward.with_step(newest, begun_from(forward[newest - k], forward[newest]))
-        goals = goals_after(source, h, stop, frequencies, shift, scale, k * config.ahead, config)
+        goals = goals_after(source, h, stop, frequencies, shift, scale, spec.ends, config, k * config.ahead)
         near = Memory.create(spec, config.rounds * samples * k * config.ahead)
         seen: list[Starts] = []
         metrics: dict[str, float] = {}
@@ -211,17 +200,9 @@ def fresh_policies(
     """The same one for all steps, but for the spread by which each scales what it sees."""
     if config.whiten == "all":
         return Stack.repeat(fresh_policy(key, spec, shift, scale, config), spec.horizon, k)
-    spreads = [own_spread(*source.padded(h), scale) for h in range(0, spec.horizon, k)]
+    spreads = [own_spread(*source.padded(h), scale, spec.ends) for h in range(0, spec.horizon, k)]
     own_shift, own_scale = (jnp.stack(x) for x in zip(*spreads, strict=True))
     return Stack(eqx.filter_vmap(lambda a, b: fresh_policy(key, spec, a, b, config))(own_shift, own_scale), k)
-
-
-def own_spread(
-    states: Float[Array, "m obs"], weights: Float[Array, " m"], scale: Float[Array, " obs"]
-) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]:
-    """Mean and standard deviation of the states of a step, the latter not far below that of all states."""
-    mean = weights @ states
-    return mean, jnp.maximum(jnp.sqrt(weights @ (states - mean) ** 2), LEAST_SPREAD * scale)
 
 
 def begun_from(before: Policy, own: Policy) -> Policy:
@@ -236,50 +217,6 @@ def exploring(forward: Stack, spec: Spec, config: TrackConfig) -> Policy:
         return spec.uniform()
     widest = lambda log_std: jnp.maximum(log_std, np.log(config.explore_std))  # noqa: E731
     return eqx.tree_at(lambda f: f.steps.log_std, forward, replace_fn=widest)
-
-
-def goals_after(
-    source: ObservationDataset,
-    h: int,
-    stop: int,
-    frequencies: Float[Array, "obs f"],
-    shift: Array,
-    scale: Array,
-    k: int,
-    config: TrackConfig,
-) -> Goals:
-    """Of steps h + 1 … stop, in one shape for all h. Kernels of several widths, in median distances of each step."""
-    steps = [source.padded(min(h + j, stop)) for j in range(1, k + 1)]
-    padded, weights = (jnp.stack(x) for x in zip(*steps, strict=True))
-    return Goals(*mean_features(padded, weights, frequencies, shift, scale, config), jnp.arange(k) < stop - h)
-
-
-@eqx.filter_jit
-def mean_features(
-    states: Float[Array, "k m obs"],
-    weights: Float[Array, "k m"],
-    frequencies: Array,
-    shift: Array,
-    scale: Array,
-    config: TrackConfig,
-) -> tuple[Float[Array, "k f"], Float[Array, "k obs f"], Float[Array, "k obs"], Float[Array, "k obs"]]:
-    widths = jnp.resize(jnp.asarray(WIDTHS), (frequencies.shape[1],))
-
-    def one(args: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
-        mean, own = own_spread(*args, scale) if config.whiten == "step" else (shift, scale)
-        white = whiten(args[0], mean, own)
-        scaled = frequencies / (widths * jnp.maximum(median_bandwidth(white, white), 0.05))
-        return args[1] @ embed(white, scaled, config.moments), scaled, mean, own
-
-    return jax.lax.map(one, (states, weights))
-
-
-def embed(white: Float[Array, "n obs"], frequencies: Float[Array, "obs f"], moments: float) -> Float[Array, "n e"]:
-    """What of a state the MMD compares: random features and, if they have a weight, first and second moments."""
-    bell = random_features(white, frequencies, jnp.ones(()))
-    if not moments:
-        return bell
-    return jnp.concatenate([bell, moments**0.5 * white, (moments / 2) ** 0.5 * white**2], axis=1)
 
 
 def up_to(stop: int, horizon: int, n: int) -> Int[np.ndarray, "h n"]:
@@ -401,9 +338,3 @@ def entropy(policy: Policy, states: Float[Array, "n obs"]) -> Float[Array, ""]:
     assert isinstance(policy, Softmax)
     log_pi = jax.nn.log_softmax(policy.logits(states))
     return -jnp.mean(jnp.sum(jnp.exp(log_pi) * log_pi, axis=1))
-
-
-def unbiased_distance2(seen: Float[Array, "n f"], mean: Float[Array, " f"]) -> Float[Array, ""]:
-    """‖E[seen] − mean‖² without the share of each sample in its own mean, which would reward a policy for less spread."""
-    n, total = len(seen), seen.sum(axis=0)
-    return (total @ total - jnp.sum(seen**2)) / (n * (n - 1)) - 2 * total @ mean / n + mean @ mean
