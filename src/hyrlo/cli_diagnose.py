@@ -20,7 +20,7 @@ from hyrlo.cli_data import _world, out
 from hyrlo.data import ObservationDataset
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, default_forward, forward_passes, reach
 from hyrlo.diagnostics.report import Report, gather, table
-from hyrlo.envs import SIMULATED, World, check_name, make
+from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
 from hyrlo.envs.gym import GymConfig
 from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
@@ -102,7 +102,8 @@ def diagnose(args: DiagnoseArgs) -> Report:
         config = replace(config, episodes=SLOW_EPISODES)
     if args.preset is not None:
         check_name(args.preset, PRESETS, "fail preset")
-    forward = PRESETS[args.preset] if args.preset else default_forward(model)
+    preset = args.preset or ("robot" if args.env == HAMMER else None)
+    forward = PRESETS[preset] if preset else default_forward(model)
     forward = replace(forward, samples=args.samples) if args.samples is not None else forward
     progress = Progress(enabled=not args.quiet)
     policies = {"roll-in": roll_in} if roll_in is not None else None

@@ -101,6 +101,8 @@ class Dynamics(eqx.Module):
         inputs = [whiten(states, self.shift, self.scale), jnp.clip(actions, -1.0, 1.0)]
         if self.history:
             size = states.shape[1]
+            if self.ends:  # the flag never changes in what was learned from
+                past = past.at[:, size - 1].set(0.0)
             inputs += [whiten(past[:, :size], jnp.zeros(size), self.step_scale), jnp.clip(past[:, size:], -1.0, 1.0)]
         raw = self.network(jnp.concatenate(inputs, axis=1))
         return raw[:, :-1], raw[:, -1]

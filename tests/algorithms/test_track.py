@@ -18,7 +18,7 @@ from hyrlo.data import ObservationDataset
 from hyrlo.distances import mmd2
 from hyrlo.errors import HyrloError
 from hyrlo.policies import Policy
-from hyrlo.runs import Run
+from hyrlo.runs import Run, RunDirectory
 from tests.pointmass import Coasting, PointMass, drifting
 
 KEY = jax.random.key(0)
@@ -78,6 +78,14 @@ def test_an_ended_episode_stays_where_it_is():
     dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), DynamicsConfig(hidden=8))
     absorbing = jnp.array([[0.0, 0.0, 1.0]])
     np.testing.assert_array_equal(dynamics(absorbing, jnp.ones((1, 2)), NO_PAST), absorbing)
+
+
+def test_the_flag_of_ended_episodes_is_no_news_of_the_past():
+    dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), DynamicsConfig(hidden=8, history=True))
+    state, action, past = jnp.ones((1, 3)).at[0, -1].set(0.0), jnp.ones((1, 2)), jnp.full((1, 5), 0.001)
+    same, other = (dynamics.outputs(state, action, past.at[0, at].add(0.001))[0] for at in (2, 0))
+    np.testing.assert_array_equal(dynamics.outputs(state, action, past.at[0, 2].set(0.0))[0], same)
+    assert not np.allclose(same, other)
 
 
 def test_importance_weights_are_density_ratios():
@@ -225,6 +233,36 @@ def test_actions_that_are_felt_later_want_policies_that_look_ahead(ahead, limits
     assert limits[0] < off < limits[1]
 
 
+class Stopped(Exception):
+    pass
+
+
+def test_what_is_half_learned_ahead_survives_a_stop(tmp_path, monkeypatch):
+    """Two policies of two steps at a time, in a horizon of five: the same bytes, and all windows end with the horizon."""
+    track = dataclasses.replace(
+        t.ROBOT, ahead=2, hidden=8, updates=5, batch=8, features=8,
+        dynamics=dataclasses.replace(t.ROBOT.dynamics, hidden=8, updates=5, memory=200),
+    )  # fmt: skip
+    config = dataclasses.replace(PRESETS["robot"], samples=20, share_steps=2, track=track)
+    keep = RunDirectory.keep
+
+    def train(name, resume=False):
+        run = RunDirectory(tmp_path / name, {}, resume=resume, curve_episodes=2)
+        return fail(JaxTraceModel(Coasting(horizon=5)), drifting(5), config, KEY, run), run
+
+    def keep_and_stop(self, phase):
+        keep(self, phase)
+        raise Stopped
+
+    whole, run = train("whole")
+    assert [line["steps"] for line in run.metrics] == [2 * 20 * n for n in (4, 4 + 5, 4 + 5 + 5)]
+    monkeypatch.setattr(RunDirectory, "keep", keep_and_stop)
+    with pytest.raises(Stopped):
+        train("stopped")
+    monkeypatch.setattr(RunDirectory, "keep", keep)
+    jax.tree.map(np.testing.assert_array_equal, train("stopped", resume=True)[0], whole)
+
+
 class Pushes(Policy):
     """Right with probability 0.7, else nothing."""
 
@@ -252,6 +290,12 @@ def test_what_cannot_be_combined_is_refused():
         config_of("importance", share_steps=2)
     with pytest.raises(HyrloError, match="ahead is 2"):
         config_of("importance", ahead=2)
+    discrete = JaxTraceModel(PointMass(horizon=2, discrete=True))
+    with pytest.raises(HyrloError, match="for action vectors"):
+        fail(discrete, data, config_of("model", ahead=2), KEY, Run())
+    for option in ({"explore_std": -0.1}, {"moments": -1.0}, {"batch": 1}):
+        with pytest.raises(HyrloError, match="; give"):
+            t.TrackConfig(**option)
 
 
 def test_foobar_shares_steps_in_both_passes():

@@ -50,21 +50,21 @@ class Memory(NamedTuple):
     actions: Float[Array, "m act"]
     next_states: Float[Array, "m obs"]
     past: Float[Array, "m past"]
-    """How the state changed in the step before, and what was done then."""
+    """How the state changed in the step before, and what was done then; of width 0 if nobody asks."""
     added: Int[Array, ""]
 
     @classmethod
-    def create(cls, spec: Spec, room: int) -> Memory:
+    def create(cls, spec: Spec, room: int, history: bool = True) -> Memory:
         actions = spec.action_size or spec.actions
         blank = jnp.zeros((room, spec.observation_size))
-        past = jnp.zeros((room, spec.observation_size + actions))
+        past = jnp.zeros((room, (spec.observation_size + actions) * history))
         return cls(blank, jnp.zeros((room, actions)), blank, past, jnp.zeros((), int))
 
     def add(self, batch: Rollout, begin: int, stop: int, spec: Spec) -> Memory:
         """Transitions of `begin` to before `stop`, but of episodes that had ended. In NumPy: their number varies."""
         actions = as_vectors(jnp.asarray(batch.actions), spec)
         steps = (batch.states, actions, batch.next_states, pasts(jnp.asarray(batch.states), actions))
-        rows = [_rows(x, begin, stop) for x in steps]
+        rows = [_rows(x, begin, stop)[:, : old.shape[1]] for x, old in zip(steps, self[:4], strict=True)]
         going = rows[0][:, -1] < 0.5 if spec.ends else np.ones(len(rows[0]), bool)
         room, added = len(self.states), int(self.added)
         new = [x[going][-room:] for x in rows]

@@ -73,7 +73,9 @@ class MatchConfig:
         if self.share_steps < 0 or (self.share_steps > 1 and self.estimator != "model"):
             raise HyrloError(f"share_steps is {self.share_steps}; steps share a policy with estimator model only")
         if self.track.ahead > 1 and self.estimator != "model":
-            raise HyrloError(f"track.ahead is {self.track.ahead}; it needs a model: start from --preset robot")
+            raise HyrloError(
+                f"track.ahead is {self.track.ahead}; it needs a model: give --estimator model, or --track.ahead 1"
+            )
         if self.discriminator != "mmd" and self.estimator == "model":
             raise HyrloError(
                 f"discriminator is {self.discriminator}, but estimator model follows the gradient of the MMD; "

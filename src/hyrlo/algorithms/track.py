@@ -89,6 +89,11 @@ class TrackConfig:
         )
         if not 0 <= self.explore <= 1:
             raise HyrloError(f"explore is {self.explore}; give a share from 0 to 1")
+        for name in ("explore_std", "moments", "entropy"):
+            if not getattr(self, name) >= 0:
+                raise HyrloError(f"{name} is {getattr(self, name)}; give 0 or more")
+        if self.batch < 2:
+            raise HyrloError(f"batch is {self.batch}; give at least 2")
 
 
 ROBOT = TrackConfig(
@@ -126,12 +131,15 @@ def track(
 ) -> Stack:
     """The forward policy π^f; `share_steps` is k, 0 for as many as make `POLICIES` at most."""
     spec = model.spec
+    if config.ahead > 1 and not spec.action_size:
+        raise HyrloError(f"track.ahead is {config.ahead}; looking ahead is for action vectors: give --track.ahead 1")
     k = share_steps or (-(-spec.horizon // POLICIES) if estimator == "model" else 1)
     shift, scale = (jnp.asarray(x) for x in whitening(source, spec))
     policy_key, dynamics_key, feature_key = jax.random.split(fold_in(key, spec.horizon), 3)
     frequencies = jax.random.normal(feature_key, (spec.observation_size, config.features // 2))
     dynamics = create_dynamics(dynamics_key, spec, shift, scale, config.dynamics)
-    memory = Memory.create(spec, config.dynamics.memory if estimator == "model" else 1)
+    history = config.dynamics.history
+    memory = Memory.create(spec, config.dynamics.memory if estimator == "model" else 1, history)
     start = fresh_policies(policy_key, source, spec, k, shift, scale, config)
     phase = run.phase("forward", range(0, spec.horizon, k), (start, dynamics, tuple(memory)), model)
     for h in phase:
@@ -141,7 +149,7 @@ def track(
         if h > 0 and newest < spec.horizon:
             forward = forward.with_step(newest, begun_from(forward[newest - k], forward[newest]))
         goals = goals_after(source, h, stop, frequencies, shift, scale, spec.ends, config, k * config.ahead)
-        near = Memory.create(spec, config.rounds * samples * k * config.ahead)
+        near = Memory.create(spec, config.rounds * samples * k * config.ahead, history)
         seen: list[Starts] = []
         metrics: dict[str, float] = {}
         for r in range(config.rounds):
@@ -298,7 +306,7 @@ def steer(
         return jax.lax.scan(one_step, (start.states, start.past), (goals, keys, steps))[1]
 
     def loss_of(policies: Policy, key: PRNGKeyArray, batch: Int[Array, " b"]) -> Float[Array, ""]:
-        unsure = entropy(nth(policies, 0), starts.states[batch])
+        unsure = jax.vmap(lambda policy: entropy(policy, starts.states[batch]))(policies).sum()
         return distances2(key, policies, batch).sum() - config.entropy * unsure
 
     def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:

@@ -65,7 +65,7 @@ def reproduce(
     """Run what is missing of an experiment and report on it; the table and where everything is.
 
     Runs lie in `out`/`scale`/runs and are shared by experiments; figures and tables in `out`/`scale`/NAME come from the
-    stored runs alone.
+    stored runs alone. Some reports play their policies once more.
     """
     experiment = EXPERIMENTS[name]
     seeds = experiment.SEEDS[scale] if seeds is None else seeds

@@ -73,7 +73,7 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
     """RLPD has as many steps as the backward pass. SAC from scratch has more than both passes, and fewer updates a step."""
     foobar = FOOBAR["robot"]
-    scratch = replace(foobar.sac, iterations=3 * foobar.sac.iterations, utd=0.1)
+    scratch = replace(foobar.sac, iterations=4 * foobar.sac.iterations, utd=0.1)
     shared = {f: getattr(foobar.sac, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
     configs: dict[str, tuple[str, Any]] = {
         "foobar": ("foobar", foobar),
@@ -106,8 +106,9 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
                 closer = compared(run, scale, tests=name in ("foobar", "weak"))
                 forward[name, run.spec.seed] = closer[-1]["success_by_now"]
                 steps += [{"group": name, "seed": run.spec.seed, **row} for row in closer]
-    write_csv(out / "steps.csv", steps)
-    plots.match_per_step(out / "match.png", steps)
+    if steps:
+        write_csv(out / "steps.csv", steps)
+        plots.match_per_step(out / "match.png", steps)
     rows = [
         {**row_of(run), "forward_success": forward.get((name, run.spec.seed), ""), **minutes(run)}
         for name, members in groups.items()
@@ -186,6 +187,8 @@ def pictures(groups: dict[str, list[Finished]], out: Path) -> None:
             failed = render_strip(world, roll_in_of(weak.path), out / "forward-failure.png", seed, shown)
             if failed.episode_return <= -run.spec.horizon:
                 break
+        else:
+            failed.file.unlink()
         render_strip(world, load_policy(run.path), out / "final.png", 0, shown)
         render_run(run.path, out / "final.gif")
     except HyrloError as error:

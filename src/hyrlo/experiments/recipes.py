@@ -40,7 +40,10 @@ def smoke(config: Any) -> Any:
             return replace(
                 config, samples=50, offline_samples=100, features=32, fit=SMOKE_FIT,
                 game=replace(config.game, iterations=20),
-                track=replace(config.track, updates=10, hidden=8, features=32, dynamics=SMOKE_DYNAMICS),
+                track=replace(
+                    config.track, updates=10, hidden=8, features=32,
+                    dynamics=replace(config.track.dynamics, hidden=8, updates=10, memory=500),
+                ),
             )  # fmt: skip
         case DistilConfig():
             return replace(config, episodes=10, hidden=8, updates=10)
