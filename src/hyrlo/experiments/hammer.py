@@ -42,7 +42,7 @@ CHECKED = {"smoke": 40, "quick": 500, "paper": 1000}
 """Episodes of the roll-in that the report compares with the data."""
 WEAK = 50
 """Samples of a collection for a roll-in that is about as weak as the paper's."""
-FEWER = (200, 100, 25)
+FEWER = (400, 100, 25)
 """Samples of a collection, for the search for the fewest."""
 LABELS = {"foobar": "FOOBAR", "weak": "FOOBAR, weak roll-in", "rlpd": "RLPD", "sac": "SAC from scratch"}
 
@@ -73,7 +73,7 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
     """RLPD has as many steps as the backward pass. SAC from scratch has more than both passes, and fewer updates a step."""
     foobar = FOOBAR["robot"]
-    scratch = replace(foobar.sac, iterations=4 * foobar.sac.iterations, utd=0.1)
+    scratch = replace(foobar.sac, iterations=4 * foobar.sac.iterations, utd=0.05)
     shared = {f: getattr(foobar.sac, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
     configs: dict[str, tuple[str, Any]] = {
         "foobar": ("foobar", foobar),
