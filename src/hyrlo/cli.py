@@ -33,8 +33,7 @@ from hyrlo.files import read_json, write_json
 from hyrlo.parsing import first_option, parse
 from hyrlo.progress import Progress
 from hyrlo.render import render_run
-from hyrlo.runs import seed_directories, summarise
-from hyrlo.serialize import load_policy
+from hyrlo.runs import roll_in_of, seed_directories, summarise
 from hyrlo.tensorboard import require_tensorboard
 from hyrlo.training import Trained, default_preset, evaluate_run, preset_config, train
 from hyrlo.transitions import TransitionDataset, load_states
@@ -70,7 +69,8 @@ class TrainArgs(Generic[Config]):
     max_episodes: int | None = None
     """Read the first N episodes of the data only (Minari, and trajectories in npz)."""
     roll_in: str | None = None
-    """psdp-trace: run directory of the roll-in policy (a `fail` run). Without it, the roll-in is uniform."""
+    """psdp-trace, cpi, distil: run directory of the roll-in policy (a `fail` run, or a `foobar` run for its forward policy).
+    Without it, the roll-in is uniform."""
     horizon: int | None = None
     """Steps of an episode; by default that of the data, else 100 for the lock, 10 for the inadmissible ones and the time
     limit of gym:<id>."""
@@ -159,7 +159,7 @@ def command_train(argv: Sequence[str]) -> None:
     world = _world(args.env, horizon, args.lock, args.gym, args.hammer, args.discounted)
     if args.roll_in and ALGORITHMS[algo].learns_from != "roll-in":
         raise HyrloError(f"--roll-in: {algo} has no use for a roll-in; it is for psdp-trace and cpi")
-    source = load_policy(args.roll_in) if args.roll_in else data
+    source = roll_in_of(Path(args.roll_in)) if args.roll_in else data
 
     def one(seed: int, directory: Path, label: str) -> Trained:
         progress = Progress(enabled=not args.quiet, label=label)

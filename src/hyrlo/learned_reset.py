@@ -22,8 +22,7 @@ from hyrlo.envs.gym_wrappers import _converter, _flattener
 from hyrlo.errors import HyrloError
 from hyrlo.files import read_json
 from hyrlo.policies import Actions, Policy, Step
-from hyrlo.runs import kept_policy
-from hyrlo.serialize import load_policy
+from hyrlo.runs import roll_in_of
 
 
 class Actor:
@@ -178,12 +177,4 @@ def _roll_in(source: str | Path | Policy) -> tuple[Policy, int | None]:
         return source, None
     path = Path(source)
     config = read_json(path / "config.json") if (path / "config.json").exists() else {}
-    policy = kept_policy(path, "roll_in")
-    if policy is None:
-        if config.get("algo") == "foobar" or not (path / "policy.json").exists():
-            raise HyrloError(
-                f"{path}: holds no forward policy; give the directory of one finished `fail` run, or of a `foobar` run "
-                "whose forward pass has ended"
-            )
-        policy = load_policy(path)
-    return policy, config.get("horizon")
+    return roll_in_of(path), config.get("horizon")

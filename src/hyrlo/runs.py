@@ -20,7 +20,7 @@ from hyrlo.errors import RunError
 from hyrlo.files import read_json, write_atomically, write_json
 from hyrlo.policies import Policy
 from hyrlo.progress import Progress
-from hyrlo.serialize import load_tree, save_tree
+from hyrlo.serialize import load_policy, load_tree, save_tree
 
 State = TypeVar("State")
 Listener = Callable[[list[dict[str, Any]]], None]
@@ -172,6 +172,20 @@ def kept_policy(path: Path, name: str) -> Policy | None:
     """The policy that a run kept under `name`, if it did."""
     file = path / "checkpoint" / f"{name}.safetensors"
     return load_tree(file)[0] if file.exists() else None
+
+
+def roll_in_of(path: Path) -> Policy:
+    """The forward policy of a run: what `foobar` kept, or else the policy itself."""
+    policy = kept_policy(path, "roll_in")
+    if policy is not None:
+        return policy
+    config = read_json(path / "config.json") if (path / "config.json").exists() else {}
+    if config.get("algo") == "foobar" or not (path / "policy.json").exists():
+        raise RunError(
+            f"{path}: holds no forward policy; give the directory of one finished `fail` run, or of a `foobar` run "
+            "whose forward pass has ended"
+        )
+    return load_policy(path)
 
 
 def _shapes(leaves: Iterable[Any]) -> list[Any]:

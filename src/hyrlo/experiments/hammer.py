@@ -26,10 +26,11 @@ from hyrlo.envs.hammer import NAME, HammerWorld
 from hyrlo.errors import HyrloError
 from hyrlo.experiments.hammer_expert import expert_states, expert_transitions, load_expert
 from hyrlo.experiments.recipes import Scale, smoke
-from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, roll_in_of, row_of, say, spread, write_csv
+from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, say, spread, write_csv
 from hyrlo.networks import whiten
 from hyrlo.policies import Policy
 from hyrlo.render import render_run, render_strip
+from hyrlo.runs import roll_in_of
 from hyrlo.serialize import load_policy
 from hyrlo.transitions import TransitionDataset
 

@@ -18,10 +18,8 @@ import numpy as np
 from hyrlo.envs import make
 from hyrlo.errors import RunError
 from hyrlo.files import read_json, write_atomically
-from hyrlo.policies import Policy
 from hyrlo.progress import Progress
-from hyrlo.runs import first_difference, kept_policy
-from hyrlo.serialize import load_policy
+from hyrlo.runs import first_difference, roll_in_of
 from hyrlo.training import train
 
 
@@ -90,11 +88,6 @@ def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
         curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
         progress=Progress(enabled=label is not None, label=label or ""),
     ).result  # fmt: skip
-
-
-def roll_in_of(path: Path) -> Policy:
-    """What a run kept as its roll-in, or its policy: that of a forward pass is one."""
-    return kept_policy(path, "roll_in") or load_policy(path)
 
 
 def tell(number: int, of: int, spec: RunSpec, result: dict[str, Any]) -> None:
