@@ -6,7 +6,7 @@ import json
 import pytest
 
 from hyrlo.cli import main
-from hyrlo.experiments import EXPERIMENTS
+from hyrlo.experiments import EXPERIMENTS, hammer
 from hyrlo.experiments.runner import Finished, spread
 
 
@@ -55,3 +55,14 @@ def test_episodes_to_solve_is_the_first_evaluation_that_is_good_enough():
     assert run.solved_after(0.99) is None
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == "3 (2, 4)"
     assert spread([5000, 70_000]) == "37,500 (21,250, 53,750)"
+
+
+def test_the_hammer_from_scratch_has_at_least_the_steps_of_both_passes():
+    ours, scratch = (hammer.spec_of(group, 0, "paper").config for group in ("foobar", "sac"))
+    horizon, track = hammer.HORIZON["paper"], ours.forward.track
+    windows = sum(min(h + track.ahead, horizon) for h in range(horizon))
+    forward = track.rounds * ours.forward.samples * windows
+    both, alone = (
+        (c.iterations * c.collections + c.random_collections) * c.episodes * horizon for c in (ours.sac, scratch)
+    )
+    assert forward + both <= alone < 1.1 * (forward + both)

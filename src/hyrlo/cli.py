@@ -158,7 +158,7 @@ def command_train(argv: Sequence[str]) -> None:
     horizon = from_data if args.horizon is None else args.horizon
     world = _world(args.env, horizon, args.lock, args.gym, args.hammer, args.discounted)
     if args.roll_in and ALGORITHMS[algo].learns_from != "roll-in":
-        raise HyrloError(f"--roll-in: {algo} has no use for a roll-in; it is for psdp-trace and cpi")
+        raise HyrloError(f"--roll-in: {algo} has no use for a roll-in; it is for psdp-trace, cpi and distil")
     source = roll_in_of(Path(args.roll_in)) if args.roll_in else data
 
     def one(seed: int, directory: Path, label: str) -> Trained:

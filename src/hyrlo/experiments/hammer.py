@@ -74,7 +74,7 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
     """RLPD has as many steps as the backward pass. SAC from scratch has more than both passes, and fewer updates a step."""
     foobar = FOOBAR["robot"]
-    scratch = replace(foobar.sac, iterations=4 * foobar.sac.iterations, utd=0.05)
+    scratch = replace(foobar.sac, iterations=6 * foobar.sac.iterations, utd=0.05)
     shared = {f: getattr(foobar.sac, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
     configs: dict[str, tuple[str, Any]] = {
         "foobar": ("foobar", foobar),
