@@ -233,6 +233,19 @@ def test_actions_that_are_felt_later_want_policies_that_look_ahead(ahead, limits
     assert limits[0] < off < limits[1]
 
 
+def test_each_policy_ahead_is_moved_by_its_own_steps():
+    config = t.TrackConfig(ahead=2, hidden=8, updates=3, features=16, dynamics=DynamicsConfig(hidden=8))
+    spec, one = PointMass(horizon=2).spec, jnp.ones(1)
+    first = t.fresh_policy(KEY, spec, 0 * one, one, config)
+    policies = jax.tree.map(lambda x: jnp.stack([x, x]), first)
+    states = jax.random.normal(KEY, (50, 1))
+    starts = t.Starts(states, states, states[:, 0], states, jnp.zeros((50, 2)))
+    goals = g.goals_after(drifting(2), 0, 2, jax.random.normal(KEY, (1, 8)), 0 * one, one, False, config, 2)
+    dynamics = create_dynamics(KEY, spec, 0 * one, one, config.dynamics)
+    moved = t.steer(KEY, policies, starts, goals, dynamics, "model", 1, config)[0].log_std
+    assert (np.abs(np.asarray(moved - policies.log_std)).max(axis=1) > 1e-5).all()
+
+
 class Stopped(Exception):
     pass
 
