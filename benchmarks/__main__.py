@@ -8,7 +8,7 @@ import time
 
 import jax
 
-from benchmarks import gym_lock, hammer, lock, online
+from benchmarks import gym_lock, hammer, lock, online, waves
 from benchmarks.measure import console
 
 
@@ -22,6 +22,7 @@ def main() -> None:
     for section in lock.SECTIONS:
         section(lock.QUICK if quick else lock.FULL)
     online.online_iterations(online.QUICK if quick else online.FULL)
+    waves.waves(waves.QUICK if quick else waves.FULL)
     gym_lock.gym_lock(gym_lock.QUICK if quick else gym_lock.FULL)
     hammer.hammer_steps(hammer.QUICK if quick else hammer.FULL)
     console.print(f"{time.perf_counter() - start:.0f} s in all")

@@ -13,6 +13,7 @@ from hyrlo.distances.mmd import (
     BLOCK,
     ExactMMD,
     ImportanceMMD,
+    cos_sin,
     kernel_mean,
     median_bandwidth,
     mmd2,
@@ -171,6 +172,14 @@ def test_median_bandwidth_of_many_samples_is_close_to_that_of_all():
     x, y = normal(1500, 4), normal(1100, 4) + 1
     expected = np.median(pdist(np.concatenate([x, y])))
     assert float(median_width(x, y)) == pytest.approx(expected, rel=0.1)
+
+
+def test_cos_sin_are_cosine_and_sine_with_their_slopes():
+    angles = np.random.default_rng(0).uniform(-40, 40, 5000).astype(np.float32)
+    exact = np.cos(angles.astype(float)), np.sin(angles.astype(float))
+    np.testing.assert_allclose(cos_sin(jnp.asarray(angles)), exact, atol=6e-6)
+    slopes = [jax.vmap(jax.grad(lambda x, i=i: cos_sin(x)[i]))(jnp.asarray(angles)) for i in range(2)]
+    np.testing.assert_allclose(slopes, (-exact[1], exact[0]), atol=6e-6)
 
 
 def test_inner_products_of_random_features_approach_the_kernel():

@@ -6,9 +6,12 @@ All estimates keep the kernel's diagonal (V-statistics): dropping it rewards wei
 
 from __future__ import annotations
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from hyrlo.networks import pick
@@ -69,8 +72,31 @@ def random_features(
     x: Float[Array, "n d"], frequencies: Float[Array, "d f"], bandwidth: Float[Array, ""]
 ) -> Float[Array, "n 2f"]:
     """Features whose inner product is the RBF kernel in expectation over standard normal `frequencies`."""
-    angles = x @ (frequencies / bandwidth)
-    return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=1) / jnp.sqrt(frequencies.shape[1])
+    return jnp.concatenate(cos_sin(x @ (frequencies / bandwidth)), axis=1) / jnp.sqrt(frequencies.shape[1])
+
+
+@jax.custom_jvp
+def cos_sin(angles: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
+    """Both, by the series of half the angle within a turn: exact to about 1e-6, and several times as fast as JAX's on a
+    CPU, which takes them one number at a time (`python -m benchmarks.waves`)."""
+    turns = angles / (2 * np.pi)
+    half = np.pi * (turns - jnp.round(turns))
+    sine, cosine = half * series(half**2, range(1, 12, 2)), series(half**2, range(0, 13, 2))
+    return 1 - 2 * sine**2, 2 * sine * cosine
+
+
+def series(square: Float[Array, "*n"], powers: range) -> Float[Array, "*n"]:
+    """Σ ±xⁿ/n! over `powers`, but for a factor x in each where they are odd."""
+    total = jnp.zeros_like(square)
+    for n in reversed(powers):
+        total = total * square + (-1) ** (n // 2) / math.factorial(n)
+    return total
+
+
+@cos_sin.defjvp
+def _cos_sin_slopes(angles: tuple[Array], along: tuple[Array]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    cosine, sine = cos_sin(*angles)
+    return (cosine, sine), (-sine * along[0], cosine * along[0])
 
 
 # What follows are the witness classes of the min-max game, for one step's online samples (s, a uniform, s') and the

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +41,9 @@ EPISODES = {"smoke": 40, "quick": 2000, "paper": 2000}
 TUPLES = {"smoke": 20, "quick": 500, "paper": 500}
 CHECKED = {"smoke": 40, "quick": 500, "paper": 1000}
 """Episodes of the roll-in that the report compares with the data."""
-WEAK = 50
+WEAK = 10
 """Samples of a collection for a roll-in that is about as weak as the paper's."""
-FEWER = (400, 100, 25)
+FEWER = (25, 10)
 """Samples of a collection, for the search for the fewest."""
 LABELS = {"foobar": "FOOBAR", "weak": "FOOBAR, weak roll-in", "rlpd": "RLPD", "sac": "SAC from scratch"}
 
@@ -63,61 +63,79 @@ def tuples(world: HammerWorld, seed: int, scale: Scale) -> TransitionDataset:
 
 
 def runs(scale: Scale, seeds: int) -> list[RunSpec]:
-    groups = ["foobar", "distil"]
+    groups = ["foobar", "distil", f"fail-{WEAK}", "weak"]
     if scale != "smoke":
-        groups += ["weak", "rlpd", "sac"]
+        groups += ["rlpd", "sac"]
     if scale == "paper":
-        groups += [f"fail-{n}" for n in FEWER]
+        groups += [f"fail-{n}" for n in FEWER if n != WEAK]
     return [spec_of(group, seed, scale) for group in groups for seed in range(seeds)]
 
 
 def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
-    """RLPD has as many steps as the backward pass. SAC from scratch has more than both passes, and fewer updates a step."""
+    """RLPD has as many steps as the backward pass, SAC from scratch more than both passes; both have about as many updates
+    as the backward pass, which learns from the six tenths of its steps that come after the switch."""
     foobar = FOOBAR["robot"]
-    scratch = replace(foobar.sac, iterations=6 * foobar.sac.iterations, utd=0.05)
+    scratch = replace(foobar.sac, collections=5 * foobar.sac.collections, utd=0.05)
     shared = {f: getattr(foobar.sac, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
     configs: dict[str, tuple[str, Any]] = {
         "foobar": ("foobar", foobar),
-        "weak": ("foobar", replace(foobar, forward=replace(foobar.forward, samples=WEAK))),
+        "weak": ("cpi", foobar.sac),
         "distil": ("distil", DISTIL["fast"]),
-        "rlpd": ("rlpd", replace(RLPD["fast"], **shared)),
+        "rlpd": ("rlpd", replace(RLPD["fast"], utd=0.3, **shared)),
         "sac": ("sac", scratch),
         **{f"fail-{n}": ("fail", replace(FAIL["robot"], samples=n)) for n in FEWER},
     }
     algo, config = configs[group]
-    source = {"rlpd": tuples, "sac": None, "distil": None}.get(group, logs)
+    source = {"rlpd": tuples, "sac": None, "distil": None, "weak": None}.get(group, logs)
     return RunSpec(
         f"{group}-hammer", algo, NAME, HORIZON[scale], smoke(config) if scale == "smoke" else config, seed,
         curve_episodes=4 if scale == "smoke" else 32, eval_episodes=10 if scale == "smoke" else 256,
         source=(source, {"scale": scale}) if source else None,
-        roll_in="foobar-hammer" if group == "distil" else None,
+        roll_in={"distil": "foobar-hammer", "weak": f"fail-{WEAK}-hammer"}.get(group),
     )  # fmt: skip
 
 
 def report(runs: list[Finished], out: Path, scale: Scale) -> str:
     """Roll-ins are played once more and compared with states of the expert that they have not seen."""
     groups = {name.removesuffix("-hammer"): members for name, members in by_group(runs).items()}
+    if "weak" in groups:
+        groups["weak"] = [after(groups[f"fail-{WEAK}"], run) for run in groups["weak"]]
     curves = {LABELS[name]: [run.metrics for run in members] for name, members in groups.items() if name in LABELS}
     level = success_of(player(scale, hammer(HORIZON[scale])), scale)
     plots.successes(out / "success.png", curves, level, f"{NAME}, H = {HORIZON[scale]}")
     steps, forward = [], {}
+    reference = Reference.create(scale)
     for name, members in groups.items():
         for run in members:
-            if name in ("foobar", "weak") or name.startswith("fail-"):
-                closer = compared(run, scale, tests=name in ("foobar", "weak"))
-                forward[name, run.spec.seed] = closer[-1]["success_by_now"]
-                steps += [{"group": name, "seed": run.spec.seed, **row} for row in closer]
+            if name == "foobar" or name.startswith("fail-"):
+                closer = compared(run, reference, scale, tests=name in ("foobar", f"fail-{WEAK}"))
+                forward[run.path] = closer[-1]["success_by_now"]
+                label = name if name == "foobar" else f"{name.removeprefix('fail-')} a collection"
+                steps += [{"group": label, "seed": run.spec.seed, **row} for row in closer]
     if steps:
         write_csv(out / "steps.csv", steps)
         plots.match_per_step(out / "match.png", steps)
     rows = [
-        {**row_of(run), "forward_success": forward.get((name, run.spec.seed), ""), **minutes(run)}
-        for name, members in groups.items()
+        {**row_of(run), "forward_success": forward.get(run.path, ""), **minutes(run)}
+        for members in groups.values()
         for run in members
     ]
     write_csv(out / "hammer.csv", rows)
     pictures(groups, out)
     return table(groups, forward, scale, level)
+
+
+def after(forward: list[Finished], backward: Finished) -> Finished:
+    """Both passes as one run, where the backward pass began from the run of a forward pass."""
+    first = next(run for run in forward if run.spec.seed == backward.spec.seed)
+
+    def later(line: dict[str, Any]) -> dict[str, Any]:
+        keys: list[str] = ["episodes", "steps", "wall_seconds"]
+        known = {key: line[key] + first.result[key] for key in keys if key in line}
+        return {**line, **known}
+
+    metrics = [*first.metrics, *map(later, backward.metrics)]
+    return Finished(backward.spec, later(backward.result), metrics, first.path)
 
 
 def hammer(horizon: int) -> HammerWorld:
@@ -138,41 +156,57 @@ def minutes(run: Finished) -> dict[str, Any]:
     return {"forward_steps": first[-1]["steps"] if first else "", "minutes": round(run.result["wall_seconds"] / 60, 1)}
 
 
-def compared(run: Finished, scale: Scale, tests: bool) -> list[dict[str, Any]]:
-    """A row a step: squared MMD to unseen states of the expert, that of the expert to itself, and with `tests` the
-    Jensen–Shannon divergence by a classifier (natural logarithm) of both."""
+class Reference(NamedTuple):
+    """States of the expert that no run has seen, and how far more of them are from these, by step."""
+
+    states: list[np.ndarray]
+    mmd2: list[float]
+    js: list[float]
+
+    @classmethod
+    def create(cls, scale: Scale) -> Reference:
+        world = hammer(HORIZON[scale])
+        states, more = (
+            [np.asarray(x) for x in expert_states(world, player(scale, world), CHECKED[scale], seed).steps[1:]]
+            for seed in (1000, 2000)
+        )
+        return cls(states, distances2(more, states), divergences(more, states, scale))
+
+
+def distances2(found: list[np.ndarray], wanted: list[np.ndarray]) -> list[float]:
+    """Squared MMD by step, in units of the spread there."""
+    everywhere = np.concatenate(wanted).std(axis=0)
+    by_step = []
+    for x, y in zip(found, wanted, strict=True):
+        spread_here = jnp.asarray(np.maximum(np.maximum(y.std(axis=0), 0.1 * everywhere), 1e-6))
+        white = (whiten(jnp.asarray(states), jnp.asarray(y.mean(axis=0)), spread_here) for states in (x, y))
+        by_step.append(round(float(mmd2(*white)), 6))
+    return by_step
+
+
+def divergences(found: list[np.ndarray], wanted: list[np.ndarray], scale: Scale) -> list[float]:
+    """Jensen–Shannon divergence by step, by a classifier, with natural logarithms."""
+    config = TestConfig(permutations=9, resamples=2, updates=10 if scale == "smoke" else TestConfig.updates)
+    return [round(effect.js, 5) for effect in compare(found, wanted, config).effects]
+
+
+def compared(run: Finished, reference: Reference, scale: Scale, tests: bool) -> list[dict[str, Any]]:
+    """A row a step: how far the states of the roll-in are from those of the expert, and the share that has succeeded."""
     horizon, n = run.spec.horizon, CHECKED[scale]
-    world = hammer(horizon)
-    expert = player(scale, world)
-    unseen, more = (
-        [np.asarray(x) for x in expert_states(world, expert, n, seed).steps[1:]]
-        for seed in (1000, 2000 + run.spec.seed)
-    )
-    batch = world.trace_model().rollout(
-        jax.random.key(1), roll_in_of(run.path), n, record=tuple(range(horizon)), next_states=True
-    )
+    every = tuple(range(horizon))
+    batch = hammer(horizon).trace_model().rollout(
+        jax.random.key(1), roll_in_of(run.path), n, record=every, next_states=True
+    )  # fmt: skip
     assert batch.next_states is not None
     assert batch.rewards is not None
     reached = [np.asarray(x) for x in batch.next_states]
     by_now = np.maximum.accumulate(np.asarray(batch.rewards) > 0, axis=0).mean(axis=1)
-    scale_of_all = np.concatenate(unseen).std(axis=0)
-    rows = []
-    for h in range(horizon):
-        spread_here = jnp.asarray(np.maximum(np.maximum(unseen[h].std(axis=0), 0.1 * scale_of_all), 1e-6))
-        white = [
-            whiten(jnp.asarray(x[h]), jnp.asarray(unseen[h].mean(axis=0)), spread_here) for x in (reached, more, unseen)
-        ]
-        rows.append(
-            {
-                "step": h + 1, "mmd2": round(float(mmd2(white[0], white[2])), 6),
-                "floor": round(float(mmd2(white[1], white[2])), 6), "success_by_now": float(by_now[h]),
-            }
-        )  # fmt: skip
-    config = TestConfig(permutations=9, updates=10, resamples=10) if scale == "smoke" else TestConfig(permutations=19)
-    for name, states in (("js", reached), ("js_floor", more)) if tests else ():
-        for row, effect in zip(rows, compare(states, unseen, config).effects, strict=True):
-            row[name] = round(effect.js, 5)
-    return [{"js": "", "js_floor": "", **row} for row in rows]
+    columns = {
+        "js": divergences(reached, reference.states, scale) if tests else [""] * horizon, "js_floor": reference.js,
+        "step": [h + 1 for h in every], "mmd2": distances2(reached, reference.states), "floor": reference.mmd2,
+        "success_by_now": [float(x) for x in by_now],
+    }  # fmt: skip
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def pictures(groups: dict[str, list[Finished]], out: Path) -> None:
@@ -196,10 +230,10 @@ def pictures(groups: dict[str, list[Finished]], out: Path) -> None:
         say(f"no pictures: {error}")
 
 
-def table(groups: dict[str, list[Finished]], forward: dict[tuple[str, int], float], scale: Scale, level: float) -> str:
+def table(groups: dict[str, list[Finished]], forward: dict[Path, float], scale: Scale, level: float) -> str:
     rows = []
     for name, members in groups.items():
-        matched = [forward[name, run.spec.seed] for run in members if (name, run.spec.seed) in forward]
+        matched = [forward[run.path] for run in members if run.path in forward]
         final = [] if name.startswith("fail-") else [run.result["success_rate"] for run in members]
         rows.append(
             [
