@@ -1,13 +1,23 @@
 """`hyrlo reproduce`: runs at smoke scale, skips what is done, reports from stored runs alone."""
 
 import csv
+import dataclasses
 import json
+from dataclasses import replace
+from pathlib import Path
 
+import jax
 import pytest
 
+from hyrlo.algorithms.distil import DistilConfig
 from hyrlo.cli import main
+from hyrlo.errors import RunError
 from hyrlo.experiments import EXPERIMENTS, hammer
-from hyrlo.experiments.runner import Finished, spread
+from hyrlo.experiments.runner import Finished, RunSpec, spread
+from hyrlo.networks import MLP
+from hyrlo.policies import Softmax
+from hyrlo.runs import roll_in_of
+from hyrlo.serialize import policy_fingerprint, save_policy
 
 
 @pytest.mark.parametrize("name", ["lock", "inadmissible", "horizon-scaling", "gymnasium", "estimators", "hammer"])
@@ -55,6 +65,43 @@ def test_episodes_to_solve_is_the_first_evaluation_that_is_good_enough():
     assert run.solved_after(0.99) is None
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == "3 (2, 4)"
     assert spread([5000, 70_000]) == "37,500 (21,250, 53,750)"
+
+
+def test_a_backward_run_is_joined_to_the_forward_pass_of_its_seed():
+    specs = {group: hammer.spec_of(group, 1, "smoke") for group in ("foobar", "weak")}
+
+    def line(phase, steps):
+        return {"phase": phase, "episodes": steps // 10, "steps": steps, "seconds": steps / 100, "success_rate": 0.0}
+
+    result = {"success_rate": 1.0, "episodes": 4, "steps": 40, "wall_seconds": 0.5}
+    both = [line("forward", 100), line("forward", 200), line("backward", 900)]
+    first = Finished(specs["foobar"], {"steps": 900}, both, Path("first"))
+    then = Finished(specs["weak"], result, [line("backward", 40)], Path("then"))
+    (joined,) = hammer.after([first], then)
+    assert joined.result == {"success_rate": 1.0, "episodes": 24, "steps": 240, "wall_seconds": 2.5}
+    assert [(x["phase"], x["steps"]) for x in joined.metrics] == [("forward", 100), ("forward", 200), ("backward", 240)]
+    assert joined.metrics[-1]["seconds"] == pytest.approx(2.4)
+    assert joined.path == Path("first")
+    assert hammer.after([], then) == []
+
+
+def test_a_run_from_another_roll_in_is_not_taken_for_this_one(tmp_path):
+    spec = RunSpec("late", "distil", "lock", 2, DistilConfig(), 0, roll_in="early")
+    early = spec.begins_from(tmp_path)
+    assert early is not None
+    for seed, path in enumerate((early, spec.path(tmp_path))):
+        path.mkdir(parents=True)
+        save_policy(path, Softmax(MLP.create(jax.random.key(seed), (2, 2))))
+        (path / "result.json").write_text("{}")
+    config = {"algo": "distil", "config": dataclasses.asdict(spec.config)}
+    for name, fits in (("early", True), ("late", False)):
+        own = policy_fingerprint(roll_in_of(replace(spec, group=name).path(tmp_path)))
+        (spec.path(tmp_path) / "config.json").write_text(json.dumps({**config, "roll_in": own}))
+        if fits:
+            assert spec.done(tmp_path)
+        else:
+            with pytest.raises(RunError, match="another config"):
+                spec.done(tmp_path)
 
 
 def test_the_hammer_from_scratch_has_at_least_the_steps_of_both_passes():

@@ -43,8 +43,10 @@ CHECKED = {"smoke": 40, "quick": 500, "paper": 1000}
 """Episodes of the roll-in that the report compares with the data."""
 WEAK = 10
 """Samples of a collection for a roll-in that is about as weak as the paper's."""
-FEWER = (25, 10)
+FEWER = (25, WEAK)
 """Samples of a collection, for the search for the fewest."""
+ROLL_INS = {"distil": "foobar", "weak": f"fail-{WEAK}"}
+"""Which group a run takes its roll-in from."""
 LABELS = {"foobar": "FOOBAR", "weak": "FOOBAR, weak roll-in", "rlpd": "RLPD", "sac": "SAC from scratch"}
 
 
@@ -75,7 +77,7 @@ def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
     """RLPD has as many steps as the backward pass, SAC from scratch more than both passes; both have about as many updates
     as the backward pass, which learns from the six tenths of its steps that come after the switch."""
     foobar = FOOBAR["robot"]
-    scratch = replace(foobar.sac, collections=5 * foobar.sac.collections, utd=0.05)
+    scratch = replace(foobar.sac, collections=5 * foobar.sac.collections, utd=0.06)
     shared = {f: getattr(foobar.sac, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
     configs: dict[str, tuple[str, Any]] = {
         "foobar": ("foobar", foobar),
@@ -86,20 +88,21 @@ def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
         **{f"fail-{n}": ("fail", replace(FAIL["robot"], samples=n)) for n in FEWER},
     }
     algo, config = configs[group]
-    source = {"rlpd": tuples, "sac": None, "distil": None, "weak": None}.get(group, logs)
+    source = None if group == "sac" or group in ROLL_INS else tuples if group == "rlpd" else logs
     return RunSpec(
         f"{group}-hammer", algo, NAME, HORIZON[scale], smoke(config) if scale == "smoke" else config, seed,
         curve_episodes=4 if scale == "smoke" else 32, eval_episodes=10 if scale == "smoke" else 256,
         source=(source, {"scale": scale}) if source else None,
-        roll_in={"distil": "foobar-hammer", "weak": f"fail-{WEAK}-hammer"}.get(group),
+        roll_in=f"{ROLL_INS[group]}-hammer" if group in ROLL_INS else None,
     )  # fmt: skip
 
 
 def report(runs: list[Finished], out: Path, scale: Scale) -> str:
     """Roll-ins are played once more and compared with states of the expert that they have not seen."""
     groups = {name.removesuffix("-hammer"): members for name, members in by_group(runs).items()}
-    if "weak" in groups:
-        groups["weak"] = [after(groups[f"fail-{WEAK}"], run) for run in groups["weak"]]
+    for name, first in ROLL_INS.items():
+        groups[name] = [both for run in groups.get(name, []) for both in after(groups.get(first, []), run)]
+    groups = {name: members for name, members in groups.items() if members}
     curves = {LABELS[name]: [run.metrics for run in members] for name, members in groups.items() if name in LABELS}
     level = success_of(player(scale, hammer(HORIZON[scale])), scale)
     plots.successes(out / "success.png", curves, level, f"{NAME}, H = {HORIZON[scale]}")
@@ -110,11 +113,10 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
             if name == "foobar" or name.startswith("fail-"):
                 closer = compared(run, reference, scale, tests=name in ("foobar", f"fail-{WEAK}"))
                 forward[run.path] = closer[-1]["success_by_now"]
-                label = name if name == "foobar" else f"{name.removeprefix('fail-')} a collection"
-                steps += [{"group": label, "seed": run.spec.seed, **row} for row in closer]
+                steps += [{"group": name, "seed": run.spec.seed, **row} for row in closer]
     if steps:
         write_csv(out / "steps.csv", steps)
-        plots.match_per_step(out / "match.png", steps)
+        plots.match_per_step(out / "match.png", [row | {"group": samples(row["group"])} for row in steps])
     rows = [
         {**row_of(run), "forward_success": forward.get(run.path, ""), **minutes(run)}
         for members in groups.values()
@@ -125,17 +127,26 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
     return table(groups, forward, scale, level)
 
 
-def after(forward: list[Finished], backward: Finished) -> Finished:
-    """Both passes as one run, where the backward pass began from the run of a forward pass."""
-    first = next(run for run in forward if run.spec.seed == backward.spec.seed)
+def after(forward: list[Finished], backward: Finished) -> list[Finished]:
+    """A run that began from the roll-in of another, with that one's forward pass in front; none without it."""
+    for first in forward:
+        if first.spec.seed == backward.spec.seed:
+            passed = [line for line in first.metrics if line["phase"] == "forward"]
+            cost = {**passed[-1], "wall_seconds": passed[-1]["seconds"]}
+            keys = ["episodes", "steps", "seconds", "wall_seconds"]
+            result, *lines = (
+                line | {key: line[key] + cost[key] for key in keys if key in line}
+                for line in (backward.result, *backward.metrics)
+            )
+            return [Finished(backward.spec, result, passed + lines, first.path)]
+    return []
 
-    def later(line: dict[str, Any]) -> dict[str, Any]:
-        keys: list[str] = ["episodes", "steps", "wall_seconds"]
-        known = {key: line[key] + first.result[key] for key in keys if key in line}
-        return {**line, **known}
 
-    metrics = [*first.metrics, *map(later, backward.metrics)]
-    return Finished(backward.spec, later(backward.result), metrics, first.path)
+def samples(group: str) -> str:
+    """How many the forward pass has, a step."""
+    config = spec_of(group, 0, "paper").config
+    forward = getattr(config, "forward", config)
+    return f"{forward.track.rounds * forward.samples:,} samples a step"
 
 
 def hammer(horizon: int) -> HammerWorld:
@@ -237,13 +248,27 @@ def table(groups: dict[str, list[Finished]], forward: dict[Path, float], scale: 
         final = [] if name.startswith("fail-") else [run.result["success_rate"] for run in members]
         rows.append(
             [
-                LABELS.get(name, name), str(len(members)), spread(matched) if matched else "",
-                spread(final) if final else "", f"{min(final):.3f}" if final else "",
+                f"forward, {samples(name)}" if name.startswith("fail-") else LABELS.get(name, name), str(len(members)),
+                *with_worst(matched), *with_worst(final),
                 spread([run.result["steps"] for run in members]), spread([minutes(run)["minutes"] for run in members]),
             ]
         )  # fmt: skip
-    rows.append(["data", "", "", f"{level:.3f}", "", "", ""])
+    rows.append(["data", "", "", "", f"{level:.3f}", "", "", ""])
     if scale != "smoke":
-        rows.append(["expert without noise", "", "", f"{success_of(load_expert(noise=False), scale):.3f}", "", "", ""])
-    header = ["", "seeds", "success of the roll-in", "success", "worst seed", "environment steps", "minutes"]
+        calm = f"{success_of(load_expert(noise=False), scale):.3f}"
+        rows.append(["expert without noise", "", "", "", calm, "", "", ""])
+    header = [
+        "",
+        "seeds",
+        "success of the roll-in",
+        "worst seed",
+        "success",
+        "worst seed",
+        "environment steps",
+        "minutes",
+    ]
     return markdown(header, rows)
+
+
+def with_worst(values: list[float]) -> list[str]:
+    return [spread(values), f"{min(values):.3g}"] if values else ["", ""]

@@ -20,6 +20,7 @@ from hyrlo.errors import RunError
 from hyrlo.files import read_json, write_atomically
 from hyrlo.progress import Progress
 from hyrlo.runs import first_difference, roll_in_of
+from hyrlo.serialize import policy_fingerprint
 from hyrlo.training import train
 
 
@@ -46,6 +47,10 @@ class RunSpec:
     def path(self, base: Path) -> Path:
         return base / f"{self.group}-h{self.horizon}" / f"seed-{self.seed}"
 
+    def begins_from(self, base: Path) -> Path | None:
+        """The run with the roll-in."""
+        return replace(self, group=self.roll_in).path(base) if self.roll_in else None
+
     def finished(self, base: Path) -> bool:
         return (self.path(base) / "result.json").exists()
 
@@ -54,8 +59,11 @@ class RunSpec:
         path = self.path(base)
         if not self.finished(base):
             return False
-        wanted = json.loads(json.dumps(dataclasses.asdict(self.config)))
-        difference = first_difference(read_json(path / "config.json")["config"], wanted, common=True)
+        wanted = {"algo": self.algo, "config": json.loads(json.dumps(dataclasses.asdict(self.config)))}
+        first = self.begins_from(base)
+        if first and (first / "result.json").exists():
+            wanted["roll_in"] = policy_fingerprint(roll_in_of(first))
+        difference = first_difference(read_json(path / "config.json"), wanted, common=True)
         if difference:
             raise RunError(f"{path}: holds a run of another config ({difference}); give another --out")
         return True
@@ -81,8 +89,9 @@ def execute(specs: list[RunSpec], base: Path, jobs: int = 1) -> None:
 def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
     world = make(spec.env, spec.horizon, **spec.options)
     source = spec.source[0](world, spec.seed, **spec.source[1]) if spec.source else None
-    if spec.roll_in:
-        source = roll_in_of(replace(spec, group=spec.roll_in, roll_in=None).path(base))
+    first = spec.begins_from(base)
+    if first:
+        source = roll_in_of(first)
     return train(
         spec.algo, world, source, config=spec.config, seed=spec.seed, out=spec.path(base), resume=True,
         curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
