@@ -63,7 +63,7 @@ def compare(path: Path, groups: dict[str, list[list[dict[str, Any]]]], title: st
         values = np.array([_held(run, grid) for run in runs])
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
         colour = f"C{number}"
-        axes.step(grid, middle, where="post", label=f"{label} ({len(runs)} seeds)", color=colour)
+        axes.step(grid, middle, where="post", label=f"{label} ({_seeds(len(runs))})", color=colour)
         axes.fill_between(grid, low, high, step="post", alpha=0.2, linewidth=0, color=colour)
         axes.plot(np.median(ends), middle[-1], marker="o", markersize=4, color=colour)
     axes.set_xscale("log")
@@ -95,7 +95,7 @@ def _against_steps(
         grid = np.unique(np.concatenate([[line["steps"] for line in run] for run in runs]))
         values = np.array([_held(run, grid, "steps", value, run[0][value]) for run in runs])
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
-        axes.plot(grid, middle, label=f"{label} ({len(runs)} seeds)", color=f"C{number}")
+        axes.plot(grid, middle, label=f"{label} ({_seeds(len(runs))})", color=f"C{number}")
         axes.fill_between(grid, low, high, alpha=0.2, linewidth=0, color=f"C{number}")
         switches = [line["steps"] for run in runs for line in run if line["phase"] == "forward"]
         if switches:
@@ -144,7 +144,7 @@ def match_per_step(path: Path, rows: list[dict[str, Any]]) -> None:
             of_seeds = _by_seed([row for row in known if row["group"] == group], kind)
             low, middle, high = np.quantile(of_seeds, [0.25, 0.5, 0.75], axis=0)
             steps = 1 + np.arange(len(middle))
-            axes.plot(steps, middle, color=f"C{number}", label=f"{group} ({len(of_seeds)} seeds)")
+            axes.plot(steps, middle, color=f"C{number}", label=f"{group} ({_seeds(len(of_seeds))})")
             axes.fill_between(steps, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
             if number == 0:
                 data = np.median(_by_seed([row for row in known if row["group"] == group], floor), axis=0)
@@ -155,6 +155,10 @@ def match_per_step(path: Path, rows: list[dict[str, Any]]) -> None:
     pair[0].set_yscale("log")
     pair[0].legend(frameon=False, fontsize=8)
     _save(figure, path)
+
+
+def _seeds(n: int) -> str:
+    return f"{n} seed{'s' * (n > 1)}"
 
 
 def _by_seed(rows: list[dict[str, Any]], kind: str) -> list[list[float]]:

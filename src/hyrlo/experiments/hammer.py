@@ -104,8 +104,8 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
         groups[name] = [both for run in groups.get(name, []) for both in after(groups.get(first, []), run)]
     groups = {name: members for name, members in groups.items() if members}
     curves = {LABELS[name]: [run.metrics for run in members] for name, members in groups.items() if name in LABELS}
-    level = success_of(player(scale, hammer(HORIZON[scale])), scale)
-    plots.successes(out / "success.png", curves, level, f"{NAME}, H = {HORIZON[scale]}")
+    data = played(player(scale, hammer(HORIZON[scale])), scale)
+    plots.successes(out / "success.png", curves, data[0], f"{NAME}, H = {HORIZON[scale]}")
     steps, forward = [], {}
     reference = Reference.create(scale)
     for name, members in groups.items():
@@ -124,7 +124,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
     ]
     write_csv(out / "hammer.csv", rows)
     pictures(groups, out)
-    return table(groups, forward, scale, level)
+    return table(groups, forward, scale, data)
 
 
 def after(forward: list[Finished], backward: Finished) -> list[Finished]:
@@ -155,10 +155,11 @@ def hammer(horizon: int) -> HammerWorld:
     return world
 
 
-def success_of(policy: Policy, scale: Scale) -> float:
-    success = hammer(HORIZON[scale]).trace_model().rollout(jax.random.key(3), policy, CHECKED[scale]).success
-    assert success is not None
-    return float(jnp.mean(success))
+def played(policy: Policy, scale: Scale) -> tuple[float, float]:
+    """Success and mean return."""
+    batch = hammer(HORIZON[scale]).trace_model().rollout(jax.random.key(3), policy, CHECKED[scale])
+    assert batch.success is not None
+    return float(jnp.mean(batch.success)), float(jnp.mean(batch.returns))
 
 
 def minutes(run: Finished) -> dict[str, Any]:
@@ -241,32 +242,29 @@ def pictures(groups: dict[str, list[Finished]], out: Path) -> None:
         say(f"no pictures: {error}")
 
 
-def table(groups: dict[str, list[Finished]], forward: dict[Path, float], scale: Scale, level: float) -> str:
+def table(
+    groups: dict[str, list[Finished]], forward: dict[Path, float], scale: Scale, data: tuple[float, float]
+) -> str:
     rows = []
     for name, members in groups.items():
         matched = [forward[run.path] for run in members if run.path in forward]
-        final = [] if name.startswith("fail-") else [run.result["success_rate"] for run in members]
+        alone = name.startswith("fail-")
         rows.append(
             [
-                f"forward, {samples(name)}" if name.startswith("fail-") else LABELS.get(name, name), str(len(members)),
-                *with_worst(matched), *with_worst(final),
+                f"forward, {samples(name)}" if alone else LABELS.get(name, name), str(len(members)), *with_worst(matched),
+                *with_worst([] if alone else [run.result["success_rate"] for run in members]),
+                spread([run.result["return_mean"] for run in members]),
                 spread([run.result["steps"] for run in members]), spread([minutes(run)["minutes"] for run in members]),
             ]
         )  # fmt: skip
-    rows.append(["data", "", "", "", f"{level:.3f}", "", "", ""])
+    others = {"data": data}
     if scale != "smoke":
-        calm = f"{success_of(load_expert(noise=False), scale):.3f}"
-        rows.append(["expert without noise", "", "", "", calm, "", "", ""])
+        others["expert without noise"] = played(load_expert(noise=False), scale)
+    rows += [[name, "", "", "", f"{of[0]:.3f}", "", f"{of[1]:.1f}", "", ""] for name, of in others.items()]
     header = [
-        "",
-        "seeds",
-        "success of the roll-in",
-        "worst seed",
-        "success",
-        "worst seed",
-        "environment steps",
+        "", "seeds", "success of the roll-in", "worst seed", "success", "worst seed", "return", "environment steps",
         "minutes",
-    ]
+    ]  # fmt: skip
     return markdown(header, rows)
 
 
