@@ -85,7 +85,7 @@ def test_a_backward_run_is_joined_to_the_forward_pass_of_its_seed():
     assert hammer.after([], then) == []
 
 
-def test_a_run_from_another_roll_in_is_not_taken_for_this_one(tmp_path):
+def test_a_run_of_another_algorithm_or_roll_in_is_not_taken_for_this_one(tmp_path):
     spec = RunSpec("late", "distil", "lock", 2, DistilConfig(), 0, roll_in="early")
     early = spec.begins_from(tmp_path)
     assert early is not None
@@ -93,10 +93,12 @@ def test_a_run_from_another_roll_in_is_not_taken_for_this_one(tmp_path):
         path.mkdir(parents=True)
         save_policy(path, Softmax(MLP.create(jax.random.key(seed), (2, 2))))
         (path / "result.json").write_text("{}")
-    config = {"algo": "distil", "config": dataclasses.asdict(spec.config)}
-    for name, fits in (("early", True), ("late", False)):
-        own = policy_fingerprint(roll_in_of(replace(spec, group=name).path(tmp_path)))
-        (spec.path(tmp_path) / "config.json").write_text(json.dumps({**config, "roll_in": own}))
+    own, other = (
+        policy_fingerprint(roll_in_of(replace(spec, group=name).path(tmp_path))) for name in ("early", "late")
+    )
+    for algo, roll_in, fits in (("distil", own, True), ("distil", other, False), ("fail", own, False)):
+        stored = {"algo": algo, "config": dataclasses.asdict(spec.config), "roll_in": roll_in}
+        (spec.path(tmp_path) / "config.json").write_text(json.dumps(stored))
         if fits:
             assert spec.done(tmp_path)
         else:
