@@ -131,6 +131,49 @@ def test_goals_by_the_spread_of_their_own_step():
     np.testing.assert_allclose(moments @ moments.T, 0.5 * (white @ white.T) + 0.25 * (white**2 @ white.T**2), rtol=1e-5)
 
 
+def leaning(n: int, lean: float, key: int) -> np.ndarray:
+    """Two dimensions of variance 1 each, correlated by `lean`."""
+    common, own = np.random.default_rng(key).normal(size=(2, n, 2))
+    return np.float32(lean**0.5 * common[:, :1] + (1 - lean) ** 0.5 * own)
+
+
+def test_joint_units_are_those_without_correlations():
+    data = ObservationDataset((leaning(4000, 0.9, 0),) * 2)
+    one, frequencies = jnp.ones(2), jax.random.normal(KEY, (2, 64))
+    goals = g.goals_after(data, 0, 1, frequencies, 0 * one, one, False, t.TrackConfig(whiten="joint"), 1)
+    white = g.whiten(jnp.asarray(data.at(1)), goals.shift[0], goals.scale[0]) @ goals.turn[0]
+    np.testing.assert_allclose(np.cov(white.T), np.eye(2), atol=0.05)
+    flat = jnp.asarray(leaning(4000, 0.9999, 0))  # a direction without variance is not blown up
+    turned = flat @ g.decorrelating(flat, jnp.full(4000, 1 / 4000))
+    assert float((turned @ jnp.array([1.0, -1.0])).std()) < 0.1
+
+
+def test_joint_units_show_what_correlations_hide():
+    """States with the right spread in each dimension, but not as correlated as the data, are further away."""
+    data, one = ObservationDataset((leaning(2000, 0.98, 0),) * 2), jnp.ones(2)
+    frequencies = jax.random.normal(KEY, (2, 512))
+    found, same = (jnp.asarray(leaning(2000, lean, 1)) for lean in (0.9, 0.98))
+    far = {}
+    for whiten in ("step", "joint"):
+        goals = g.goals_after(data, 0, 1, frequencies, 0 * one, one, False, t.TrackConfig(whiten=whiten), 1)
+        goal = jax.tree.map(lambda x: x[0], goals)
+        far[whiten], floor = (
+            float(g.unbiased_distance2(g.features_of(x, goal, 0.0), goal.means)) for x in (found, same)
+        )
+        assert abs(floor) < 0.002
+    assert far["joint"] > 4 * far["step"] > 0
+
+
+def test_the_unit_of_a_change_is_no_less_than_asked_for():
+    spec, still = Spec(1, 1, actions=0, action_size=1), jnp.zeros((1, 50, 1))
+    memory = Memory.create(spec, 50).add(Rollout(still[0, :, 0], None, still, still, next_states=still), 0, 1, spec)
+    for least in (1e-3, 0.02):
+        config = DynamicsConfig(hidden=8, updates=1, memory=50, least_step=least)
+        dynamics = create_dynamics(KEY, spec, jnp.zeros(1), jnp.full(1, 5.0), config)
+        learned, _ = learn_dynamics(KEY, dynamics, memory, memory, config)
+        np.testing.assert_allclose([dynamics.step_scale[0], learned.step_scale[0]], 5 * least, rtol=1e-5)
+
+
 def test_the_spread_of_a_step_is_that_of_episodes_that_go_on():
     states = jnp.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     mean, spread = g.own_spread(states, jnp.full(4, 0.25), jnp.ones(2), True)
@@ -196,7 +239,12 @@ def states_of(env, policy, n=2000):
 @pytest.mark.learning
 @pytest.mark.parametrize(
     ("estimator", "share", "options"),
-    [("model", 1, {}), ("model", 2, {"whiten": "step", "moments": 0.01}), ("importance", 1, {})],
+    [
+        ("model", 1, {}),
+        ("model", 2, {"whiten": "step", "moments": 0.01}),
+        ("model", 1, {"whiten": "joint"}),
+        ("importance", 1, {}),
+    ],
 )
 def test_states_follow_moving_gaussians(estimator, share, options):
     env = PointMass(horizon=4)

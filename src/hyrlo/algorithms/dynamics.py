@@ -16,9 +16,6 @@ from hyrlo.access import Rollout, Spec
 from hyrlo.errors import HyrloError, check_positive
 from hyrlo.networks import MLP, Dynamics
 
-LEAST_STEP = 1e-3
-"""What a step changes counts as at least this share of the spread of the states, or rounding errors would be learned."""
-
 
 @dataclass(frozen=True)
 class DynamicsConfig:
@@ -36,9 +33,12 @@ class DynamicsConfig:
     """Foresee a step from the one before it, too: for states observed in part, such as positions without velocities."""
     near: float = 0.0
     """Share of each batch that is of the steps whose policy is being learned; the rest is of any step so far."""
+    least_step: float = 1e-3
+    """What a step changes counts as at least this share of the spread of the offline states. Too little, and rounding
+    errors are learned, or what has hardly moved so far outweighs all else once it does."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "hidden", "updates", "learning_rate", "batch", "memory")
+        check_positive(self, "hidden", "updates", "learning_rate", "batch", "memory", "least_step")
         if not 0 <= self.near <= 1:
             raise HyrloError(f"near is {self.near}; give a share from 0 to 1")
 
@@ -106,7 +106,7 @@ def create_dynamics(
     size = spec.observation_size
     inputs = (size + (spec.action_size or spec.actions)) * (2 if config.history else 1)
     network = MLP.create(key, (inputs, config.hidden, config.hidden, size + 1), last_scale=0.1)
-    return Dynamics(network, shift, scale, LEAST_STEP * jnp.asarray(scale), spec.ends, config.history)
+    return Dynamics(network, shift, scale, config.least_step * jnp.asarray(scale), spec.ends, config.history)
 
 
 @eqx.filter_jit
@@ -118,7 +118,7 @@ def learn_dynamics(
     weight = (jnp.arange(len(memory.states)) < known) & ~ended_in(memory.next_states, dynamics)
     total = jnp.maximum(weight.sum(), 1)
     spread = jnp.sqrt(weight @ (memory.next_states - memory.states) ** 2 / total)
-    dynamics = with_step_scale(dynamics, jnp.maximum(spread, LEAST_STEP * dynamics.scale))
+    dynamics = with_step_scale(dynamics, jnp.maximum(spread, config.least_step * dynamics.scale))
     optimiser = optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.updates, alpha=0.1))
 
     def loss_of(network: MLP, rows: tuple[Array, ...]) -> tuple[Float[Array, ""], Float[Array, ""]]:

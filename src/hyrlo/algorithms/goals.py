@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernels, in median distances: near to match details, far to feel a pull
 LEAST_SPREAD = 0.1  # of the states of one step, as a share of that of all states
+LEAST_VARIANCE = 0.05  # along a direction of correlated states, where each dimension has 1
 
 
 class Goals(NamedTuple):
-    """The steps that follow: mean features of their offline states, how features are made, which of the steps are real."""
+    """The steps that follow: mean features of their offline states, how features are made (states are shifted, scaled and
+    turned first), which of the steps are real."""
 
     means: Float[Array, "k f"]
     frequencies: Float[Array, "k obs f"]
     shift: Float[Array, "k obs"]
     scale: Float[Array, "k obs"]
+    turn: Float[Array, "k obs obs"]
     real: Bool[Array, " k"]
 
 
@@ -47,6 +50,11 @@ def goals_after(
     return Goals(*mean_features(padded, weights, frequencies, shift, scale, ends, config), jnp.arange(k) < stop - h)
 
 
+def features_of(states: Float[Array, "n obs"], goal: Goals, moments: float) -> Float[Array, "n f"]:
+    """What is compared with the mean features of one goal."""
+    return embed(whiten(states, goal.shift, goal.scale) @ goal.turn, goal.frequencies, moments)
+
+
 @eqx.filter_jit
 def mean_features(
     states: Float[Array, "k m obs"],
@@ -56,14 +64,17 @@ def mean_features(
     scale: Array,
     ends: bool,
     config: TrackConfig,
-) -> tuple[Float[Array, "k f"], Float[Array, "k obs f"], Float[Array, "k obs"], Float[Array, "k obs"]]:
+) -> tuple[Array, Array, Array, Array, Array]:
+    """All of `Goals` but for the last."""
     widths = jnp.resize(jnp.asarray(WIDTHS), (frequencies.shape[1],))
 
-    def one(args: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
-        mean, own = own_spread(*args, scale, ends) if config.whiten == "step" else (shift, scale)
+    def one(args: tuple[Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        mean, own = (shift, scale) if config.whiten == "all" else own_spread(*args, scale, ends)
         white = whiten(args[0], mean, own)
+        turn = decorrelating(white, args[1]) if config.whiten == "joint" else jnp.eye(len(mean))
+        white = white @ turn
         scaled = frequencies / (widths * jnp.maximum(median_bandwidth(white, white), 0.05))
-        return args[1] @ embed(white, scaled, config.moments), scaled, mean, own
+        return args[1] @ embed(white, scaled, config.moments), scaled, mean, own, turn
 
     return jax.lax.map(one, (states, weights))
 
@@ -74,6 +85,12 @@ def embed(white: Float[Array, "n obs"], frequencies: Float[Array, "obs f"], mome
     if not moments:
         return bell
     return jnp.concatenate([bell, moments**0.5 * white, (moments / 2) ** 0.5 * white**2], axis=1)
+
+
+def decorrelating(white: Float[Array, "m obs"], weights: Float[Array, " m"]) -> Float[Array, "obs obs"]:
+    """The symmetric matrix after which states have variance 1 in every direction in which they have some."""
+    variances, axes = jnp.linalg.eigh((weights[:, None] * white).T @ white)
+    return axes / jnp.sqrt(jnp.maximum(variances, LEAST_VARIANCE)) @ axes.T
 
 
 def own_spread(

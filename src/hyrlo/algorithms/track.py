@@ -17,6 +17,7 @@ Collection and update alternate `rounds` times, so that the model, or q, is righ
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -38,10 +39,10 @@ from hyrlo.algorithms.dynamics import (
     past_of,
     pasts,
 )
-from hyrlo.algorithms.goals import Goals, embed, goals_after, own_spread, unbiased_distance2
+from hyrlo.algorithms.goals import Goals, features_of, goals_after, own_spread, unbiased_distance2
 from hyrlo.data import ObservationDataset
 from hyrlo.errors import HyrloError, check_positive
-from hyrlo.networks import MLP, Dynamics, Whitened, whiten
+from hyrlo.networks import MLP, Dynamics, Whitened
 from hyrlo.policies import Gaussian, Mixture, Policy, Softmax, Stack, switch
 
 POLICIES = 40  # at most, unless told how many steps share one
@@ -67,9 +68,11 @@ class TrackConfig:
     """Online states per gradient step."""
     features: int = 256
     """Random Fourier features of the MMD."""
-    whiten: Literal["all", "step"] = "all"
+    whiten: Literal["all", "step", "joint"] = "all"
     """By whose spread the MMD and the policies scale the dimensions: that of all offline states, or of those of the step,
-    which is finer where states of one step differ little, as those of a robot that is set in motion do."""
+    which is finer where states of one step differ little, as those of a robot that is set in motion do. `joint` is that
+    of the step, and the MMD also takes correlations out: what dimensions have in common, such as the place of an object
+    that all of a hand follows, would hide how they differ, such as its grip."""
     moments: float = 0.0
     """Weight of the mean and variance of every dimension beside the random features: MMD with a sum of kernels, which
     feels a little too much spread in many dimensions better than a bell-shaped kernel does."""
@@ -273,9 +276,7 @@ def steer(
         """Squared MMD at each step."""
         start = jax.tree.map(lambda x: x[batch], starts)
 
-        def features(states: Float[Array, "n obs"], goal: Goals) -> Float[Array, "n f"]:
-            return embed(whiten(states, goal.shift, goal.scale), goal.frequencies, config.moments)
-
+        features = partial(features_of, moments=config.moments)
         if estimator == "importance":
             first = jax.tree.map(lambda x: x[0], goals)
             seen = importance(nth(policies, 0), start)[:, None] * features(start.next_states, first)
