@@ -104,9 +104,10 @@ ROBOT = TrackConfig(
     updates=500,
     batch=256,
     features=512,
-    whiten="step",
+    whiten="joint",
+    moments=0.01,
     explore_std=0.3,
-    dynamics=DynamicsConfig(hidden=256, updates=1000, memory=200_000, history=True, near=0.5),
+    dynamics=DynamicsConfig(hidden=256, updates=1000, memory=200_000, history=True, near=0.5, least_step=0.02),
 )
 """For many joints that are set in motion together, and of which positions are observed."""
 

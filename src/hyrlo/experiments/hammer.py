@@ -77,7 +77,7 @@ def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
     """RLPD has as many steps as the backward pass, SAC from scratch more than both passes; both have about as many updates
     as the backward pass, which learns from the six tenths of its steps that come after the switch."""
     foobar = FOOBAR["robot"]
-    scratch = replace(foobar.sac, collections=5 * foobar.sac.collections, utd=0.06)
+    scratch = replace(foobar.sac, collections=15 * foobar.sac.collections // 4, utd=0.08)
     shared = {f: getattr(foobar.sac, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
     configs: dict[str, tuple[str, Any]] = {
         "foobar": ("foobar", foobar),
