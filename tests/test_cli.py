@@ -88,8 +88,9 @@ def test_eval_prints_json_for_programs(finished, capsys):
 def test_list_names_everything(capsys):
     assert run("list") == 0
     text = capsys.readouterr().out
-    for name in ("foobar", "fail", "psdp", "psdp-trace", "lock", "paper", "fast", "lean"):
+    for name in ("foobar", "fail", "psdp", "psdp-trace", "lock", "paper", "fast", "lean", "model", "robot"):
         assert re.search(rf"\b{name}\b", text)
+    assert "hyrlo[robotics]" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["train", "--help"], ["train", "foobar", "--help"], ["eval", "--help"],
@@ -191,6 +192,7 @@ def test_bad_data_is_one_clear_line_and_leaves_nothing(kind, tmp_path, capsys):
         (["train", "foobar", "lock", "--horizon", "three"], "--horizon"),
         (["train", "foobar", "lock", "--horizon", "0"], "horizon is 0"),
         (["train", "foobar", "lock", "--horizon", "3", "--seeds", "0"], "--seeds is 0"),
+        (["train", "foobar", "lock", "--horizon", "3", "--seed", "-1"], "--seed is -1"),
         (["train", "foobar", "lock", "--horizon", "3", "--forward.samples", "0"], "samples is 0"),
         (["train", "foobar", "lock", "--horizon", "3", "--backward.samples", "-4"], "samples is -4"),
         (["train", "foobar"], "Missing"),
@@ -207,6 +209,25 @@ def test_wrong_commands_are_one_clear_line(argv, pattern, tmp_path, capsys, monk
     assert run(*(str(data) if a == "{data}" else a for a in argv)) == 2
     assert pattern in one_line_error(capsys)
     assert os.listdir(tmp_path) == ["ok.npz"]
+
+
+def test_a_roll_in_for_another_world_is_refused(finished, tmp_path, capsys):
+    """Of other states, and of fewer steps."""
+    for horizon, said in ((20, "other states or actions than those of lock"), (4, "has policies for 3 steps")):
+        out = tmp_path / str(horizon)
+        assert run("train", "psdp-trace", "lock", "--horizon", horizon, "--roll-in", finished, "--out", out) == 2
+        assert said in one_line_error(capsys)
+        assert not out.exists()
+
+
+def test_the_command_finds_a_module_in_the_current_folder(tmp_path):
+    """As a script, whose own folder is elsewhere; the module registers nothing, which is what is complained about."""
+    (tmp_path / "beside.py").write_text("")
+    script = os.path.join(os.path.dirname(sys.executable), "hyrlo")
+    told = subprocess.run([script, "train", "sac", "gym:beside:Cart-v0"], cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == 2
+    assert "Cart" in told.stderr
+    assert "No module" not in told.stderr
 
 
 def test_a_directory_with_another_run_is_refused(finished, capsys):

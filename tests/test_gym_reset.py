@@ -102,15 +102,16 @@ def test_psdp_runs_with_resets(tmp_path):
 
 @pytest.mark.learning
 def test_foobar_opens_the_lock_through_gymnasium_as_it_does_natively(tmp_path):
-    """Natively it opens every lock of this size, which tests of learning show; here it is the same data."""
+    """Natively it opens every lock of this size, which tests of learning show; here it is the same data. With 400 episodes
+    a step in the backward pass, one seed in ten ends below 0.97, here as natively; with 1,000 of ten seeds all are at 1."""
     data = tmp_path / "d.npz"
     hyrlo.make("lock", 3).behaviour_data(0, episodes=500).save(data)
     command = [
         "train", "foobar", LOCK_ID, "--horizon", "3", "--data", str(data), "--out", str(tmp_path / "run"), "--quiet",
-        "--gym.num-envs", "100", "--forward.samples", "400", "--backward.samples", "400",
+        "--gym.num-envs", "100", "--forward.samples", "400", "--backward.samples", "1000",
         "--curve-episodes", "16", "--eval-episodes", "200",
     ]  # fmt: skip
     assert main(command) == 0
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["success_rate"] >= 0.97
-    assert result["steps"] == 400 * (1 + 2 + 3) + 400 * 3 * 3
+    assert result["steps"] == 400 * (1 + 2 + 3) + 1000 * 3 * 3

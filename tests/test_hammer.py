@@ -203,6 +203,23 @@ def test_another_hand_needs_no_code(tmp_path):
     assert result["success_rate"] == 0.0
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--improve", "psdp"], "psdp tries every action"),
+        (["--explore.share", "0.2"], "exploring pass tries every action"),
+        (["--preset", "fast", "--improve", "sac"], "estimator regression is for discrete actions"),
+    ],
+)
+def test_what_action_vectors_rule_out_is_refused_before_anything_is_played(options, said, tmp_path, capsys):
+    data = tmp_path / "states.npz"
+    np.savez(data, observations=np.zeros((5, 3, 46)))
+    command = ["train", "foobar", NAME, "--horizon", "2", "--data", str(data), "--out", str(tmp_path / "run")]
+    assert main([*command, *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def weights(path, **changed):
     """An expert of random weights."""
     rng = np.random.default_rng(0)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
 from hyrlo import plots
@@ -134,7 +135,7 @@ class ReproduceArgs:
 
 def command_train(argv: Sequence[str]) -> None:
     if not argv or argv[0].startswith("-"):
-        out.print(f"usage: hyrlo train ALGO ENV [options]\nALGO: {', '.join(ALGORITHMS)}; `hyrlo train ALGO --help`")
+        print(f"usage: hyrlo train ALGO ENV [options]\nALGO: {', '.join(ALGORITHMS)}; `hyrlo train ALGO --help`")
         if argv and argv[0] in ("-h", "--help"):
             return
         raise HyrloError("train: give an algorithm and an environment, e.g. `hyrlo train foobar lock`")
@@ -144,6 +145,8 @@ def command_train(argv: Sequence[str]) -> None:
     config = preset_config(algo, preset)
     kind: Any = TrainArgs[type(config)]  # type: ignore[misc]
     args = parse(kind, rest, f"hyrlo train {algo}", default_config=config)
+    if args.seed < 0:
+        raise HyrloError(f"--seed is {args.seed}; give 0 or more")
     if args.seeds is not None and args.seeds < 1:
         raise HyrloError(f"--seeds is {args.seeds}; give at least 1")
     for name in ("eval_episodes", "curve_episodes"):
@@ -257,12 +260,14 @@ def command_list(argv: Sequence[str]) -> None:
                 ("paper", "the sizes of the paper's table", ""),
                 ("fast", "the default: solves the lock in the least time", ""),
                 ("lean", "the fewest episodes that still solve it", ""),
+                ("model", "the default for gym: a forward pass by a learned model", ""),
+                ("robot", "the default for hammer-binary: many joints, of which positions are observed", ""),
             ],
         ),
     ):
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(escape(text) for text in row))
         out.print(table, "")
 
 
@@ -330,4 +335,5 @@ def _fail(message: str) -> int:
 
 
 def run() -> None:
+    sys.path.append(str(Path.cwd()))  # where the MODULE of gym:MODULE:ID is likely to lie
     sys.exit(main())

@@ -91,6 +91,7 @@ def _against_steps(
 ) -> None:
     """Median and 25–75 % over seeds."""
     figure, axes = plt.subplots(figsize=(6.8, 4.0), layout="constrained")
+    longest = 0
     for number, (label, runs) in enumerate(groups.items()):
         grid = np.unique(np.concatenate([[line["steps"] for line in run] for run in runs]))
         values = np.array([_held(run, grid, "steps", value, run[0][value]) for run in runs])
@@ -100,12 +101,14 @@ def _against_steps(
         switches = [line["steps"] for run in runs for line in run if line["phase"] == "forward"]
         if switches:
             axes.axvspan(0, max(switches), color=f"C{number}", alpha=0.05, linewidth=0)
-            axes.text(max(switches) / 2, 1.01, "forward", ha="center", transform=axes.get_xaxis_transform(), fontsize=8)
+            longest = max(longest, *switches)
+    if longest:
+        axes.text(longest / 2, 1.01, "forward", ha="center", transform=axes.get_xaxis_transform(), fontsize=8)
     axes.axhline(level[1], color="grey", linestyle="--", linewidth=1, label=level[0])
     axes.set_xlabel("environment steps")
     axes.set_ylabel({"return_mean": "return", "success_rate": "success rate"}[value])
     axes.set_title(f"{title}; median and 25–75 % over seeds", fontsize=9, pad=14)
-    axes.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)  # curves fill the axes
     axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
@@ -153,7 +156,8 @@ def match_per_step(path: Path, rows: list[dict[str, Any]]) -> None:
         axes.set_ylabel(name)
         axes.spines[["top", "right"]].set_visible(False)
     pair[0].set_yscale("log")
-    pair[0].legend(frameon=False, fontsize=8)
+    named = pair[0].get_legend_handles_labels()
+    figure.legend(*named, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     _save(figure, path)
 
 

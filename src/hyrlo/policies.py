@@ -158,6 +158,11 @@ class Stack(Policy):
     def repeat(cls, policy: Policy, horizon: int, every: int = 1) -> Stack:
         return cls(jax.tree.map(lambda x: jnp.repeat(x[None], -(-horizon // every), axis=0), policy), every)
 
+    @property
+    def horizon(self) -> int:
+        """For how many steps there is a policy."""
+        return self.every * len(jax.tree.leaves(self.steps)[0])
+
     def __getitem__(self, h: Step) -> Policy:
         return jax.tree.map(lambda x: x[h // self.every], self.steps)
 

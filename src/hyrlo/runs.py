@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -161,6 +162,13 @@ class RunDirectory(Run):
         """Whole, structure included: `kept_policy` needs no config to make it again."""
         self.checkpoints.mkdir(exist_ok=True)
         save_tree(self.checkpoints / f"{name}.safetensors", policy, {})
+
+    def withdraw(self) -> None:
+        """Leave nothing behind if it was refused before it began."""
+        if not self.resumed and not self.metrics:
+            (self.path / "config.json").unlink()
+            with suppress(OSError):  # something else is there
+                self.path.rmdir()
 
     def finished(self) -> dict[str, Any] | None:
         """The result, if the run has ended before."""

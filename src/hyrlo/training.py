@@ -9,7 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from hyrlo import plots
 from hyrlo.access import Evaluation, TraceModel, evaluate
@@ -19,7 +21,7 @@ from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
 from hyrlo.envs.discounted import interactive_model
 from hyrlo.errors import HyrloError
 from hyrlo.files import read_json, write_json
-from hyrlo.policies import Policy
+from hyrlo.policies import Policy, Stack
 from hyrlo.progress import Progress
 from hyrlo.runs import Run, RunDirectory
 from hyrlo.serialize import load_policy, policy_fingerprint, save_policy
@@ -112,7 +114,12 @@ def train(
         run.listener(run.read_metrics())
         return Trained(load_policy(run.path), run.read_metrics(), result)
 
-    policy = algorithm.train(model, source, config, train_key, run)
+    try:
+        policy = algorithm.train(model, source, config, train_key, run)
+    except HyrloError:
+        if isinstance(run, RunDirectory):
+            run.withdraw()
+        raise
 
     final = evaluate(model, policy, final_key, eval_episodes)
     result = {
@@ -141,8 +148,8 @@ def _source(
         return {}, None
     if kind == "roll-in":
         if source is not None and not isinstance(source, Policy):
-            raise HyrloError("psdp-trace learns from a roll-in policy, not from states; give --roll-in, or use foobar")
-        policy = world.spec.uniform() if source is None else source
+            raise HyrloError("this algorithm learns from a roll-in, not from states; give --roll-in, or use foobar")
+        policy = world.spec.uniform() if source is None else fitting(source, world)
         return {"roll_in": policy_fingerprint(policy)}, policy
     most = getattr(config, "forward", config).offline_samples
     data: ObservationDataset | TransitionDataset
@@ -161,6 +168,24 @@ def _source(
         data = world.prepare(states)
     data = data.subsample(most, seed)
     return {"data": {"source": data.source, "fingerprint": data.fingerprint()}}, data
+
+
+def fitting(roll_in: Policy, world: World) -> Policy:
+    """The roll-in, if it can act in this world for all of its steps."""
+    spec = world.spec
+    try:
+        states = jax.ShapeDtypeStruct((1, spec.observation_size), jnp.float32)
+        actions = eqx.filter_eval_shape(roll_in.act, jax.random.key(0), states, 0)
+        fits = actions.shape == spec.no_actions(1).shape
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise HyrloError(f"--roll-in: is a policy for other states or actions than those of {world.name}; give another")
+    if isinstance(roll_in, Stack) and (known := roll_in.horizon) < spec.horizon:
+        raise HyrloError(
+            f"--roll-in: has policies for {known} steps; horizon is {spec.horizon}: give --horizon {known}"
+        )
+    return roll_in
 
 
 def load_run(path: str | Path) -> tuple[World, Policy, dict[str, Any]]:

@@ -301,7 +301,7 @@ class Stopped(Exception):
 def test_what_is_half_learned_ahead_survives_a_stop(tmp_path, monkeypatch):
     """Two policies of two steps at a time, in a horizon of five: the same bytes, and all windows end with the horizon."""
     track = dataclasses.replace(
-        t.ROBOT, ahead=2, hidden=8, updates=5, batch=8, features=8,
+        t.ROBOT, rounds=2, ahead=2, hidden=8, updates=5, batch=8, features=8,
         dynamics=dataclasses.replace(t.ROBOT.dynamics, hidden=8, updates=5, memory=200),
     )  # fmt: skip
     config = dataclasses.replace(PRESETS["robot"], samples=20, share_steps=2, track=track)

@@ -28,7 +28,7 @@ PRESETS = {
     "fast": FailConfig(samples=1000),
     "lean": FailConfig(samples=600),
     "model": FailConfig(samples=100, estimator="model"),
-    "robot": FailConfig(samples=400, estimator="model", share_steps=1, track=ROBOT),
+    "robot": FailConfig(samples=600, estimator="model", share_steps=1, track=ROBOT),
 }
 
 

@@ -55,12 +55,14 @@ PRESETS["robot"] = FoobarConfig(forward_pass.PRESETS["robot"], improve="sac", sa
 
 def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """The paper's main algorithm: match the states forwards, then improve backwards from where that leads."""
-    forward_key, backward_key = jax.random.split(key)
-    roll_in: Policy = forward_pass.fail(model, source, config.forward, forward_key, run)
     if config.explore.share and model.spec.action_size:
         raise HyrloError(
             "the exploring pass tries every action, so actions must be discrete; leave out --explore.share"
         )
+    if config.improve == "psdp":
+        backward_pass.check_discrete(model.spec)
+    forward_key, backward_key = jax.random.split(key)
+    roll_in: Policy = forward_pass.fail(model, source, config.forward, forward_key, run)
     if config.explore.share:
         seeking = exploring_pass.seek(model, source, config.explore, jax.random.fold_in(key, 1), run)
         roll_in = Mixture(roll_in, seeking, jnp.asarray(config.explore.share))

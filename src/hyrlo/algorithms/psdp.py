@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.random import fold_in
 from jaxtyping import PRNGKeyArray
 
-from hyrlo.access import Rollout, TraceModel, require_reset
+from hyrlo.access import Rollout, Spec, TraceModel, require_reset
 from hyrlo.algorithms.base import Run
 from hyrlo.algorithms.fit import FitConfig, create_q, fit_q
 from hyrlo.data import ObservationDataset
@@ -83,8 +83,7 @@ def improve_backwards(
 ) -> Policy:
     """The loop both algorithms share. The curve shows `π^f ∘_h π^b`, where there is a roll-in; else `unif ∘_h π^b`."""
     spec = model.spec
-    if spec.action_size:
-        raise HyrloError("psdp tries every action, so actions must be discrete; for vectors use --improve sac")
+    check_discrete(spec)
     k = config.share_steps
 
     def collect_at(key: PRNGKeyArray, steps: range, backward: Policy) -> Rollout:
@@ -115,6 +114,11 @@ def improve_backwards(
         before = spec.uniform() if roll_in is None else roll_in
         phase.done(h, backward, evaluate=switch(before, at=h, to=backward), **report._asdict())
     return phase.state
+
+
+def check_discrete(spec: Spec) -> None:
+    if spec.action_size:
+        raise HyrloError("psdp tries every action, so actions must be discrete; for vectors use --improve sac")
 
 
 def one_after_another(batches: Iterable[Rollout]) -> Rollout:

@@ -100,6 +100,7 @@ class TrackConfig:
 
 
 ROBOT = TrackConfig(
+    rounds=1,  # with three steps ahead, a policy is updated after three collections all the same
     ahead=3,
     updates=500,
     batch=256,

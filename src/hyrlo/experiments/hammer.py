@@ -41,10 +41,10 @@ EPISODES = {"smoke": 40, "quick": 2000, "paper": 2000}
 TUPLES = {"smoke": 20, "quick": 500, "paper": 500}
 CHECKED = {"smoke": 40, "quick": 500, "paper": 1000}
 """Episodes of the roll-in that the report compares with the data."""
-WEAK = 10
-"""Samples of a collection for a roll-in that is about as weak as the paper's."""
-FEWER = (25, WEAK)
-"""Samples of a collection, for the search for the fewest."""
+WEAK = 16
+"""Samples a step for a roll-in that is about as weak as the paper's."""
+FEWER = (WEAK, 8)
+"""Samples a step, for the search for the fewest."""
 ROLL_INS = {"distil": "foobar", "weak": f"fail-{WEAK}"}
 """Which group a run takes its roll-in from."""
 LABELS = {"foobar": "FOOBAR", "weak": "FOOBAR, weak roll-in", "rlpd": "RLPD", "sac": "SAC from scratch"}
@@ -77,7 +77,7 @@ def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
     """RLPD has as many steps as the backward pass, SAC from scratch more than both passes; both have about as many updates
     as the backward pass, which learns from the six tenths of its steps that come after the switch."""
     foobar = FOOBAR["robot"]
-    scratch = replace(foobar.sac, collections=15 * foobar.sac.collections // 4, utd=0.08)
+    scratch = replace(foobar.sac, collections=3 * foobar.sac.collections, utd=0.1)
     shared = {f: getattr(foobar.sac, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
     configs: dict[str, tuple[str, Any]] = {
         "foobar": ("foobar", foobar),
@@ -116,7 +116,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
                 steps += [{"group": name, "seed": run.spec.seed, **row} for row in closer]
     if steps:
         write_csv(out / "steps.csv", steps)
-        plots.match_per_step(out / "match.png", [row | {"group": samples(row["group"])} for row in steps])
+        plots.match_per_step(out / "match.png", [row | {"group": samples(row["group"], scale)} for row in steps])
     rows = [
         {**row_of(run), "forward_success": forward.get(run.path, ""), **minutes(run)}
         for members in groups.values()
@@ -142,9 +142,9 @@ def after(forward: list[Finished], backward: Finished) -> list[Finished]:
     return []
 
 
-def samples(group: str) -> str:
+def samples(group: str, scale: Scale) -> str:
     """How many the forward pass has, a step."""
-    config = spec_of(group, 0, "paper").config
+    config = spec_of(group, 0, scale).config
     forward = getattr(config, "forward", config)
     return f"{forward.track.rounds * forward.samples:,} samples a step"
 
@@ -251,13 +251,14 @@ def table(
         alone = name.startswith("fail-")
         rows.append(
             [
-                f"forward, {samples(name)}" if alone else LABELS.get(name, name), str(len(members)), *with_worst(matched),
+                f"forward, {samples(name, scale)}" if alone else LABELS.get(name, name), str(len(members)),
+                *with_worst(matched),
                 *with_worst([] if alone else [run.result["success_rate"] for run in members]),
                 spread([run.result["return_mean"] for run in members]),
                 spread([run.result["steps"] for run in members]), spread([minutes(run)["minutes"] for run in members]),
             ]
         )  # fmt: skip
-    others = {"data": data}
+    others = {"random actions in place of data" if scale == "smoke" else "data": data}
     if scale != "smoke":
         others["expert without noise"] = played(load_expert(noise=False), scale)
     rows += [[name, "", "", "", f"{of[0]:.3f}", "", f"{of[1]:.1f}", "", ""] for name, of in others.items()]

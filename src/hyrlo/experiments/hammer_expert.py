@@ -16,6 +16,7 @@ are an npz file, of a tanh network of two hidden layers of any width n:
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -128,6 +129,8 @@ def main(
     """Play the expert and write what it sees as npz."""
     if episodes < 1:
         raise HyrloError(f"--episodes is {episodes}; give at least 1")
+    if not out.parent.is_dir():
+        raise HyrloError(f"{out}: there is no folder {out.parent}; make it first")
     world, policy = HammerWorld(horizon), load_expert(expert, noise=not mean_action)
     record = expert_transitions if transitions else expert_states
     record(world, policy, episodes, seed).save(out)
@@ -138,4 +141,5 @@ if __name__ == "__main__":
     try:
         tyro.cli(main)
     except HyrloError as error:
-        raise SystemExit(f"error: {error}") from None
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
