@@ -193,6 +193,11 @@ def test_bad_data_is_one_clear_line_and_leaves_nothing(kind, tmp_path, capsys):
         (["train", "foobar", "lock", "--horizon", "0"], "horizon is 0"),
         (["train", "foobar", "lock", "--horizon", "3", "--seeds", "0"], "--seeds is 0"),
         (["train", "foobar", "lock", "--horizon", "3", "--seed", "-1"], "--seed is -1"),
+        (["train", "foobar", "lock", "--horizon", "3", "--seed", str(2**63)], "--seed is 9"),
+        (["train", "foobar", "lock", "--horizon", "3", "--lock.seed", "-1"], "seed is -1"),
+        (["diagnose", "lock", "--horizon", "3", "--seed", "-1"], "--seed is -1"),
+        (["data", "collect", "lock", "--horizon", "3", "--seed", "-1", "--out", "d.npz"], "--seed is -1"),
+        (["train", "distil", "lock", "--horizon", "3"], "give --roll-in"),
         (["train", "foobar", "lock", "--horizon", "3", "--forward.samples", "0"], "samples is 0"),
         (["train", "foobar", "lock", "--horizon", "3", "--backward.samples", "-4"], "samples is -4"),
         (["train", "foobar"], "Missing"),
@@ -211,13 +216,31 @@ def test_wrong_commands_are_one_clear_line(argv, pattern, tmp_path, capsys, monk
     assert os.listdir(tmp_path) == ["ok.npz"]
 
 
-def test_a_roll_in_for_another_world_is_refused(finished, tmp_path, capsys):
-    """Of other states, and of fewer steps."""
-    for horizon, said in ((20, "other states or actions than those of lock"), (4, "has policies for 3 steps")):
-        out = tmp_path / str(horizon)
-        assert run("train", "psdp-trace", "lock", "--horizon", horizon, "--roll-in", finished, "--out", out) == 2
-        assert said in one_line_error(capsys)
-        assert not out.exists()
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--horizon", "4"], "has policies for 3 steps"),
+        (["--horizon", "3", "--lock.actions", "5"], "has 10 actions, lock 5"),
+        (["--horizon", "3", "--data", "ok.npz"], "leave it or --roll-in out"),
+    ],
+)
+def test_a_roll_in_that_does_not_fit_is_refused(options, said, finished, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("ok.npz", observations=np.zeros((2, 4, 8)))
+    assert run("train", "psdp-trace", "lock", *options, "--roll-in", finished, "--out", "a/run") == 2
+    assert said in one_line_error(capsys)
+    assert os.listdir(tmp_path) == ["ok.npz"]
+
+
+def test_a_refused_run_leaves_the_folders_that_were_there(tmp_path, capsys):
+    (tmp_path / "mine").mkdir()
+    options = ["--horizon", "3", "--preset", "model", "--forward.track.ahead", "2"]  # discrete actions: refused late
+    assert run("train", "foobar", "lock", *options, "--out", tmp_path / "mine") == 2
+    assert "looking ahead is for action vectors" in one_line_error(capsys)
+    assert run("train", "foobar", "lock", *options, "--out", tmp_path / "new" / "run", "--seeds", "2") == 2
+    one_line_error(capsys)
+    assert os.listdir(tmp_path) == ["mine"]
+    assert not os.listdir(tmp_path / "mine")
 
 
 def test_the_command_finds_a_module_in_the_current_folder(tmp_path):

@@ -1,6 +1,8 @@
 """`hammer-binary`: step for step Gymnasium's hammer, its reward, its seeds, and runs by name."""
 
 import json
+import subprocess
+import sys
 
 import gymnasium
 import jax
@@ -19,7 +21,7 @@ from hyrlo.envs.gym_model import episode_seeds
 from hyrlo.envs.gym_wrappers import Start
 from hyrlo.envs.hammer import NAME, HammerConfig, HammerVector, single_hammer
 from hyrlo.experiments.hammer_expert import ARRAYS, expert_states, expert_transitions, load_expert
-from hyrlo.experiments.hammer_expert import main as record
+from hyrlo.experiments.hammer_logs import main as record
 from hyrlo.networks import MLP
 from hyrlo.policies import Gaussian
 from hyrlo.render import MUJOCO_HELP, render_strip
@@ -228,6 +230,16 @@ def weights(path, **changed):
     arrays = {name: array for name, array in {**arrays, **changed}.items() if array is not None}
     np.savez(path, **arrays)
     return arrays
+
+
+def test_logs_are_refused_in_one_line_before_anything_is_played(tmp_path):
+    """As a script: no warning of Python's either."""
+    command = [sys.executable, "-m", "hyrlo.experiments.hammer_logs", "--out"]
+    for out in (tmp_path, tmp_path / "no" / "states.npz"):
+        told = subprocess.run([*command, str(out)], capture_output=True, text=True)
+        assert told.returncode == 2
+        assert len(told.stderr.splitlines()) == 1
+        assert told.stderr.startswith(f"error: {out}: ")
 
 
 def test_an_expert_is_the_network_of_its_weights(tmp_path, monkeypatch):

@@ -23,15 +23,16 @@ from hyrlo.cli_bound import command_bound
 from hyrlo.cli_data import _number, _world, command_data, out
 from hyrlo.cli_diagnose import command_diagnose
 from hyrlo.data import ObservationDataset
-from hyrlo.envs import ENVIRONMENTS, HAMMER, SIMULATED, check_name
+from hyrlo.envs import ENVIRONMENTS, HAMMER, SIMULATED, World, check_name, make
 from hyrlo.envs.discounted import DiscountedConfig
 from hyrlo.envs.gym import GymConfig
 from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
-from hyrlo.errors import HyrloError
+from hyrlo.errors import HyrloError, check_seed
 from hyrlo.experiments import EXPERIMENTS, reproduce
 from hyrlo.files import read_json, write_json
 from hyrlo.parsing import first_option, parse
+from hyrlo.policies import Policy
 from hyrlo.progress import Progress
 from hyrlo.render import render_run
 from hyrlo.runs import roll_in_of, seed_directories, summarise
@@ -71,7 +72,7 @@ class TrainArgs(Generic[Config]):
     """Read the first N episodes of the data only (Minari, and trajectories in npz)."""
     roll_in: str | None = None
     """psdp-trace, cpi, distil: run directory of the roll-in policy (a `fail` run, or a `foobar` run for its forward policy).
-    Without it, the roll-in is uniform."""
+    Without it, the roll-in of the first two is uniform."""
     horizon: int | None = None
     """Steps of an episode; by default that of the data, else 100 for the lock, 10 for the inadmissible ones and the time
     limit of gym:<id>."""
@@ -145,8 +146,7 @@ def command_train(argv: Sequence[str]) -> None:
     config = preset_config(algo, preset)
     kind: Any = TrainArgs[type(config)]  # type: ignore[misc]
     args = parse(kind, rest, f"hyrlo train {algo}", default_config=config)
-    if args.seed < 0:
-        raise HyrloError(f"--seed is {args.seed}; give 0 or more")
+    check_seed(args.seed)
     if args.seeds is not None and args.seeds < 1:
         raise HyrloError(f"--seeds is {args.seeds}; give at least 1")
     for name in ("eval_episodes", "curve_episodes"):
@@ -162,7 +162,11 @@ def command_train(argv: Sequence[str]) -> None:
     world = _world(args.env, horizon, args.lock, args.gym, args.hammer, args.discounted)
     if args.roll_in and ALGORITHMS[algo].learns_from != "roll-in":
         raise HyrloError(f"--roll-in: {algo} has no use for a roll-in; it is for psdp-trace, cpi and distil")
-    source = roll_in_of(Path(args.roll_in)) if args.roll_in else data
+    if algo == "distil" and not args.roll_in:
+        raise HyrloError("distil does what a roll-in does; give --roll-in, the directory of a `fail` or `foobar` run")
+    if args.roll_in and data is not None:
+        raise HyrloError(f"--data: {algo} learns from the roll-in alone; leave it or --roll-in out")
+    source = _roll_in(Path(args.roll_in), world) if args.roll_in else data
 
     def one(seed: int, directory: Path, label: str) -> Trained:
         progress = Progress(enabled=not args.quiet, label=label)
@@ -189,6 +193,19 @@ def command_train(argv: Sequence[str]) -> None:
     _print_summary(summary, directory)
 
 
+def _roll_in(path: Path, world: World) -> Policy:
+    """Of a run in a world with the same actions; that states fit, `train` sees."""
+    policy = roll_in_of(path)
+    if (path / "config.json").exists():
+        run = read_json(path / "config.json")
+        there, here = make(run["env"], run["horizon"], **run["env_options"]).spec, world.spec
+        if there.actions != here.actions:
+            raise HyrloError(
+                f"--roll-in: {path} has {there.actions} actions, {world.name} {here.actions}; give another"
+            )
+    return policy
+
+
 def _load(path: str, learns_from: str, max_episodes: int | None) -> ObservationDataset | TransitionDataset:
     if learns_from == "transitions":
         return TransitionDataset.load(path)
@@ -199,6 +216,7 @@ def command_eval(argv: Sequence[str]) -> None:
     args = parse(EvalArgs, _name_render(argv), "hyrlo eval")
     if args.episodes < 1:
         raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
+    check_seed(args.seed)
     directories, rows, shown = seed_directories(Path(args.dir)), [], []
     if args.render and len(directories) > 1:
         raise HyrloError(f"--render: {args.dir} holds several seeds; give the directory of one, or no file name")
@@ -335,5 +353,5 @@ def _fail(message: str) -> int:
 
 
 def run() -> None:
-    sys.path.append(str(Path.cwd()))  # where the MODULE of gym:MODULE:ID is likely to lie
+    sys.path.append("")  # the current folder, where the MODULE of gym:MODULE:ID is likely to lie
     sys.exit(main())

@@ -21,7 +21,7 @@ from hyrlo.envs.hammer import NAME as HAMMER
 from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.hardness import HARD
 from hyrlo.envs.lock import LockConfig
-from hyrlo.errors import HyrloError
+from hyrlo.errors import HyrloError, check_seed
 from hyrlo.parsing import parse
 from hyrlo.policies import Policy
 from hyrlo.readers import OBSERVATIONS, TIMESTEPS, read_states
@@ -101,6 +101,7 @@ def _data_collect(argv: Sequence[str]) -> None:
     args = parse(CollectArgs, argv, "hyrlo data collect")
     if args.episodes < 1:
         raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
+    check_seed(args.seed)
     policies, horizon = _policies(args)
     world = _world(args.env, horizon, args.lock, args.gym, HammerConfig())
     if isinstance(world, GymWorld) and not args.transitions:

@@ -24,11 +24,11 @@ from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
 from hyrlo.envs.gym import GymConfig
 from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
-from hyrlo.errors import HyrloError
+from hyrlo.errors import HyrloError, check_seed
 from hyrlo.files import read_json
-from hyrlo.learned_reset import _action_of, _roll_in
+from hyrlo.learned_reset import _roll_in
 from hyrlo.parsing import parse
-from hyrlo.policies import Policy
+from hyrlo.policies import Policy, action_of
 from hyrlo.progress import Progress
 from hyrlo.transitions import load_states
 
@@ -88,6 +88,7 @@ def command_diagnose(argv: Sequence[str]) -> None:
 def diagnose(args: DiagnoseArgs) -> Report:
     settings, roll_in, own_horizon = _read_run(args)
     seed = settings.get("seed", 0) if args.seed is None else args.seed
+    check_seed(seed)
     if args.max_episodes is not None and args.data is None:
         raise HyrloError("--max-episodes: is for --data with states; leave it out")
     data = None if args.data is None else load_states(args.data, max_episodes=args.max_episodes)
@@ -109,7 +110,7 @@ def diagnose(args: DiagnoseArgs) -> Report:
     policies = {"roll-in": roll_in} if roll_in is not None else None
     if policies is None:
         policies = forward_passes(model, prepared, forward, config.passes, seed, progress)
-    elif _action_of(policies["roll-in"], world.spec.observation_size) is None:
+    elif action_of(policies["roll-in"], world.spec.observation_size) is None:
         raise HyrloError(
             f"{args.run}: its policy does not take states of {world.spec.observation_size} dimensions; "
             f"give a run that was trained on {args.env}"

@@ -13,6 +13,12 @@ def check_positive(config: object, *names: str) -> None:
             raise HyrloError(f"{name} is {value}; give a number above 0")
 
 
+def check_seed(seed: int, name: str = "--seed") -> None:
+    """Refuse what random number generators do."""
+    if not 0 <= seed < 2**63:
+        raise HyrloError(f"{name} is {seed}; give a whole number from 0 to 2^63 - 1")
+
+
 class AccessError(HyrloError):
     """An algorithm was given a weaker access model than it needs."""
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from hyrlo.envs.gym_wrappers import _converter, _flattener
 from hyrlo.errors import HyrloError
 from hyrlo.files import read_json
-from hyrlo.policies import Actions, Policy, Step
+from hyrlo.policies import Actions, Policy, Step, action_of
 from hyrlo.runs import roll_in_of
 
 
@@ -73,18 +73,10 @@ class Actor:
         return policy.act(jax.random.fold_in(jax.random.key(number), h), state, h)
 
 
-def _action_of(policy: Policy, size: int) -> jax.ShapeDtypeStruct | None:
-    """What the policy makes of one state of `size` numbers, without computing it; None if they do not fit."""
-    try:
-        return jax.eval_shape(policy.rows(0, 1).act, jax.random.key(0), np.zeros((1, size), np.float32), np.int32(0))
-    except (TypeError, ValueError):
-        return None
-
-
 def _flags(policy: Policy, size: int) -> int:
     """1 if the policy takes the flag behind the `size` numbers of an observation, 0 if it does without."""
     for flags in (1, 0):
-        if _action_of(policy, size + flags) is not None:
+        if action_of(policy, size + flags) is not None:
             return flags
     raise HyrloError(
         f"the policy does not take the environment's observations, {size} numbers when flattened, and a flag; "
@@ -93,7 +85,7 @@ def _flags(policy: Policy, size: int) -> int:
 
 
 def _check_actions(policy: Policy, state: np.ndarray, space: spaces.Space) -> None:
-    action = _action_of(policy, state.shape[1])
+    action = action_of(policy, state.shape[1])
     assert action is not None
     discrete = np.issubdtype(action.dtype, np.integer) and action.ndim == 1
     fits = discrete if isinstance(space, spaces.Discrete) else not discrete and action.shape[1:] == space.shape

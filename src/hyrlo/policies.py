@@ -158,11 +158,6 @@ class Stack(Policy):
     def repeat(cls, policy: Policy, horizon: int, every: int = 1) -> Stack:
         return cls(jax.tree.map(lambda x: jnp.repeat(x[None], -(-horizon // every), axis=0), policy), every)
 
-    @property
-    def horizon(self) -> int:
-        """For how many steps there is a policy."""
-        return self.every * len(jax.tree.leaves(self.steps)[0])
-
     def __getitem__(self, h: Step) -> Policy:
         return jax.tree.map(lambda x: x[h // self.every], self.steps)
 
@@ -246,3 +241,18 @@ class Mixture(Policy):
 def switch(first: Policy, *, at: Step | Int[Array, " n"] | Int[np.ndarray, " n"], to: Policy) -> Switch:
     """`first ∘_at to`. `at` is traced, so switching at another step compiles nothing new."""
     return Switch(first, to, jnp.asarray(at))
+
+
+def action_of(policy: Policy, size: int) -> jax.ShapeDtypeStruct | None:
+    """What the policy makes of one state of `size` numbers, without computing it; None if they do not fit."""
+    try:
+        return jax.eval_shape(policy.rows(0, 1).act, jax.random.key(0), np.zeros((1, size), np.float32), np.int32(0))
+    except (TypeError, ValueError):
+        return None
+
+
+def known_steps(policy: Policy) -> int | None:
+    """For how many steps there is a policy, as far as stacks in it say."""
+    is_stack = lambda x: isinstance(x, Stack)  # noqa: E731
+    stacks = filter(is_stack, jax.tree.leaves(policy, is_leaf=is_stack))
+    return min((s.every * len(x) for s in stacks for x in jax.tree.leaves(s.steps)[:1]), default=None)

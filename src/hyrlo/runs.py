@@ -119,6 +119,7 @@ class RunDirectory(Run):
             return True
         if any(self.path.glob("seed-*/config.json")) or (self.path / "result.json").exists():
             raise RunError(f"{self.path}: already holds other runs; give another --out")
+        self.made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(config_path, self.config)
         return False
@@ -168,7 +169,8 @@ class RunDirectory(Run):
         if not self.resumed and not self.metrics:
             (self.path / "config.json").unlink()
             with suppress(OSError):  # something else is there
-                self.path.rmdir()
+                for folder in self.made:
+                    folder.rmdir()
 
     def finished(self) -> dict[str, Any] | None:
         """The result, if the run has ended before."""

@@ -16,7 +16,8 @@ from hyrlo.errors import HyrloError
 
 def require_tensorboard() -> None:
     """Say what to install before anything is trained or written."""
-    if importlib.util.find_spec("tensorboard") is None:
+    found = importlib.util.find_spec("tensorboard")
+    if found is None or found.origin is None:  # a folder of that name is no package
         raise HyrloError("--tensorboard: tensorboard is not installed; pip install 'hyrlo[tensorboard]'")
 
 

@@ -9,9 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from hyrlo import plots
 from hyrlo.access import Evaluation, TraceModel, evaluate
@@ -19,9 +17,9 @@ from hyrlo.algorithms import ALGORITHMS
 from hyrlo.data import ObservationDataset
 from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
 from hyrlo.envs.discounted import interactive_model
-from hyrlo.errors import HyrloError
+from hyrlo.errors import HyrloError, check_seed
 from hyrlo.files import read_json, write_json
-from hyrlo.policies import Policy, Stack
+from hyrlo.policies import Policy, action_of, known_steps
 from hyrlo.progress import Progress
 from hyrlo.runs import Run, RunDirectory
 from hyrlo.serialize import load_policy, policy_fingerprint, save_policy
@@ -78,6 +76,7 @@ def train(
     with `tensorboard` its metrics are written for TensorBoard as well.
     `curve_episodes` and `eval_episodes` are 200 and 1000 by default, where the environment is in Python 20 and 100.
     """
+    check_seed(seed)
     world = make(world) if isinstance(world, str) else world
     config = preset_config(algo, default_preset(algo, world.name)) if config is None else config
     algorithm = ALGORITHMS[algo]
@@ -172,19 +171,14 @@ def _source(
 
 def fitting(roll_in: Policy, world: World) -> Policy:
     """The roll-in, if it can act in this world for all of its steps."""
-    spec = world.spec
-    try:
-        states = jax.ShapeDtypeStruct((1, spec.observation_size), jnp.float32)
-        actions = eqx.filter_eval_shape(roll_in.act, jax.random.key(0), states, 0)
-        fits = actions.shape == spec.no_actions(1).shape
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise HyrloError(f"--roll-in: is a policy for other states or actions than those of {world.name}; give another")
-    if isinstance(roll_in, Stack) and (known := roll_in.horizon) < spec.horizon:
+    spec, known = world.spec, known_steps(roll_in)
+    if known is not None and known < spec.horizon:
         raise HyrloError(
             f"--roll-in: has policies for {known} steps; horizon is {spec.horizon}: give --horizon {known}"
         )
+    action = action_of(roll_in, spec.observation_size)
+    if action is None or action.shape != spec.no_actions(1).shape:
+        raise HyrloError(f"--roll-in: is a policy for other states or actions than those of {world.name}; give another")
     return roll_in
 
 

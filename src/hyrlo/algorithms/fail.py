@@ -49,7 +49,7 @@ def fail(
     if config.estimator == "model" or spec.action_size:
         if config.estimator == "regression":
             raise HyrloError(
-                "estimator regression is for discrete actions; use --preset model, or --estimator importance"
+                "estimator regression is for discrete actions; use --preset model, or set estimator to importance"
             )
         return track(model, source, config.track, config.estimator, config.samples, config.share_steps, key, run)
     uniform, measure = spec.uniform(), "mmd" if config.discriminator == "mmd" else "ipm"

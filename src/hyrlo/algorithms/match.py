@@ -74,7 +74,7 @@ class MatchConfig:
             raise HyrloError(f"share_steps is {self.share_steps}; steps share a policy with estimator model only")
         if self.track.ahead > 1 and self.estimator != "model":
             raise HyrloError(
-                f"track.ahead is {self.track.ahead}; it needs a model: give --estimator model, or --track.ahead 1"
+                f"track.ahead is {self.track.ahead}; it needs a model: set estimator to model, or this to 1"
             )
         if self.discriminator != "mmd" and self.estimator == "model":
             raise HyrloError(

@@ -137,7 +137,7 @@ def track(
     """The forward policy π^f; `share_steps` is k, 0 for as many as make `POLICIES` at most."""
     spec = model.spec
     if config.ahead > 1 and not spec.action_size:
-        raise HyrloError(f"track.ahead is {config.ahead}; looking ahead is for action vectors: give --track.ahead 1")
+        raise HyrloError(f"track.ahead is {config.ahead}; looking ahead is for action vectors: set it to 1")
     k = share_steps or (-(-spec.horizon // POLICIES) if estimator == "model" else 1)
     shift, scale = (jnp.asarray(x) for x in whitening(source, spec))
     policy_key, dynamics_key, feature_key = jax.random.split(fold_in(key, spec.horizon), 3)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.access import JaxResetModel, JaxTraceModel, Ledger, Rollout, Spec, TraceModel
 from hyrlo.data import ObservationDataset
-from hyrlo.errors import AccessError, HyrloError, check_positive
+from hyrlo.errors import AccessError, HyrloError, check_positive, check_seed
 from hyrlo.networks import MLP
 from hyrlo.policies import Policy, Softmax, Step
 from hyrlo.transitions import TransitionDataset
@@ -312,6 +312,7 @@ class DiscountedConfig:
         if not 0 <= self.gamma < 1:
             raise HyrloError(f"{NAME}: gamma is {self.gamma}; give a number from 0 to below 1")
         _check_probability(self.epsilon)
+        check_seed(self.seed, f"{NAME}: seed")
 
 
 def _check_probability(epsilon: float) -> None:

@@ -20,7 +20,7 @@ import scipy.linalg
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.access import Spec
-from hyrlo.errors import HyrloError
+from hyrlo.errors import HyrloError, check_seed
 from hyrlo.policies import Step
 
 LATENTS = 3
@@ -50,6 +50,7 @@ class LockConfig:
             raise HyrloError(f"lock: actions is {self.actions}; a lock needs at least 2")
         if not (self.noise >= 0 and np.isfinite(self.noise)):
             raise HyrloError(f"lock: noise is {self.noise}; give a standard deviation of at least 0")
+        check_seed(self.seed, "lock: seed")
 
 
 class Lock(eqx.Module):

@@ -146,7 +146,8 @@ def samples(group: str, scale: Scale) -> str:
     """How many the forward pass has, a step."""
     config = spec_of(group, 0, scale).config
     forward = getattr(config, "forward", config)
-    return f"{forward.track.rounds * forward.samples:,} samples a step"
+    label = f"{forward.track.rounds * forward.samples:,} samples a step"
+    return f"{label} ({group})" if scale == "smoke" else label  # where all have the same size
 
 
 def hammer(horizon: int) -> HammerWorld:

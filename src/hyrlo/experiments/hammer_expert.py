@@ -2,7 +2,7 @@
 
 Users load `minari:D4RL/hammer/expert-v2`. Where that is out of reach,
 
-    python -m hyrlo.experiments.hammer_expert --expert WEIGHTS.npz --out states.npz
+    python -m hyrlo.experiments.hammer_logs --expert WEIGHTS.npz --out states.npz
 
 plays the policy that made it, whose weights are public but not part of this package (hand_dapg, Apache-2.0). The weights
 are an npz file, of a tanh network of two hidden layers of any width n:
@@ -16,16 +16,13 @@ are an npz file, of a tanh network of two hidden layers of any width n:
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from hyrlo.data import ObservationDataset, _read_npz
@@ -115,31 +112,3 @@ def _play(
         states, actions, rewards = (np.asarray(x).swapaxes(0, 1) for x in (batch.states, batch.actions, batch.rewards))
         assert batch.next_states is not None
         yield np.concatenate([states, np.asarray(batch.next_states[-1])[:, None]], axis=1), actions, rewards
-
-
-def main(
-    out: Path,
-    expert: Path | None = None,
-    episodes: int = 2000,
-    horizon: int = 50,
-    seed: int = 0,
-    transitions: Annotated[bool, tyro.conf.arg(help="Write actions and rewards too.")] = False,
-    mean_action: Annotated[bool, tyro.conf.arg(help="The expert without its noise.")] = False,
-) -> None:
-    """Play the expert and write what it sees as npz."""
-    if episodes < 1:
-        raise HyrloError(f"--episodes is {episodes}; give at least 1")
-    if not out.parent.is_dir():
-        raise HyrloError(f"{out}: there is no folder {out.parent}; make it first")
-    world, policy = HammerWorld(horizon), load_expert(expert, noise=not mean_action)
-    record = expert_transitions if transitions else expert_states
-    record(world, policy, episodes, seed).save(out)
-    print(f"wrote {out}: {episodes:,} episodes of {horizon} steps")
-
-
-if __name__ == "__main__":
-    try:
-        tyro.cli(main)
-    except HyrloError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
