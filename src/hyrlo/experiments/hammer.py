@@ -43,7 +43,7 @@ CHECKED = {"smoke": 40, "quick": 500, "paper": 1000}
 """Episodes of the roll-in that the report compares with the data."""
 WEAK = 16
 """Samples a step for a roll-in that is about as weak as the paper's."""
-FEWER = (WEAK, 8)
+FEWER = (40, 24, WEAK, 8)
 """Samples a step, for the search for the fewest."""
 ROLL_INS = {"distil": "foobar", "weak": f"fail-{WEAK}"}
 """Which group a run takes its roll-in from."""
