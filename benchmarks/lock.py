@@ -88,7 +88,7 @@ def forward_seconds(horizon: int, config: MatchConfig) -> float:
     (world, data), key = world_and_data(horizon), jax.random.key(0)
     uniform, offline = hyrlo.Uniform(world.spec.actions), data.padded(STEP + 1)
     online = world.trace_model().rollout(key, uniform, config.samples, record=STEP, next_states=True, stop=STEP + 1)
-    return best_seconds(lambda: match(key, online, *offline, world.spec, config)[1])
+    return best_seconds(lambda: match(key, online, *offline, world.spec, config, STEP)[1])
 
 
 def scaled_seconds(horizon: int, config: MatchConfig) -> float:
