@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,12 +19,11 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv
 
 import hyrlo
-from benchmarks.measure import best_seconds, show
+from benchmarks.measure import in_turn, show
 from hyrlo.access import Rollout
 from hyrlo.envs.gym_model import episode_seeds
 from hyrlo.envs.gym_wrappers import Start
-from hyrlo.envs.hammer import HORIZON, NAME, HammerWorld
-from hyrlo.envs.mujoco_batch import available_cores
+from hyrlo.envs.hammer import HORIZON, NAME, HammerWorld, available_cores
 from hyrlo.experiments.hammer_expert import VARIABLE, load_expert
 from hyrlo.policies import Policy
 
@@ -39,10 +38,11 @@ class Sizes:
     episodes: int = 64
     workers: tuple[int, ...] = (2, 8, 16)
     horizon: int = HORIZON
+    rounds: int = 7
 
 
 FULL = Sizes()
-QUICK = Sizes(episodes=8, workers=(2,), horizon=10)
+QUICK = Sizes(episodes=8, workers=(2,), horizon=10, rounds=1)
 
 
 class Grasp(Policy):
@@ -84,25 +84,32 @@ def hammer_steps(sizes: Sizes) -> None:
     """Steps a second: worker processes, the batch, and the batch with a policy in JAX that acts."""
     seeds, actions = record(sizes)
     make = partial(gymnasium.make, ID, disable_env_checker=True)
-    speeds: dict[str, float] = {}
-
-    def measure(name: str, play: Callable[[], object]) -> None:
-        speeds[name] = len(seeds) * sizes.horizon / best_seconds(play)
-
-    for workers in sizes.workers:
-        with closing(AsyncVectorEnv([make] * workers, context="forkserver")) as env:
-            measure(f"Gymnasium, {workers} worker processes", partial(play_workers, env, seeds, actions))
-    for threads in sorted({1, available_cores()}):
-        world = hyrlo.make(NAME, sizes.horizon, num_envs=sizes.episodes, threads=threads)
-        assert isinstance(world, HammerWorld)
-        measure(f"hyrlo, batch of {sizes.episodes}, {threads} threads", partial(play_batch, world, seeds, actions))
-    policy = load_expert() if os.environ.get(VARIABLE) else Grasp()
-    measure(f"the same, a policy in JAX acts, {threads} threads", partial(play_model, world, policy))
-    best = max(speed for name, speed in speeds.items() if name.startswith("Gymnasium"))
-    rows = [[name, f"{s:,.0f}", f"{s / best:.2f}"] for name, s in speeds.items()]
+    plays: dict[str, Callable[[], object]] = {}
+    with ExitStack() as open_envs:
+        for workers in sizes.workers:
+            env = open_envs.enter_context(closing(AsyncVectorEnv([make] * workers, context="forkserver")))
+            plays[f"Gymnasium, {workers} worker processes"] = partial(play_workers, env, seeds, actions)
+        for threads in sorted({1, available_cores()}):
+            world = hyrlo.make(NAME, sizes.horizon, num_envs=sizes.episodes, threads=threads)
+            assert isinstance(world, HammerWorld)
+            plays[f"hyrlo, batch of {sizes.episodes}, {threads} threads"] = partial(play_batch, world, seeds, actions)
+        policy = load_expert() if os.environ.get(VARIABLE) else Grasp()
+        plays[f"the same, a policy in JAX acts, {threads} threads"] = partial(play_model, world, policy)
+        seconds = in_turn(plays, sizes.rounds)
+    best = min((s for name, s in seconds.items() if name.startswith("Gymnasium")), key=np.median)
+    steps = len(seeds) * sizes.horizon
+    rows = [[name, f"{steps / np.median(s):,.0f}", quartiles(best / s)] for name, s in seconds.items()]
     what = "the expert's actions" if os.environ.get(VARIABLE) else "the hand goes down and closes"
-    note = f"ratio to the best of Gymnasium's; {len(seeds)} episodes of {sizes.horizon} steps, {what}"
+    note = (
+        f"median and 25–75 % of {sizes.rounds} rounds in which each plays once; ratio to the best of Gymnasium's in the "
+        f"same round; {len(seeds)} episodes of {sizes.horizon} steps, {what}"
+    )
     show(f"{NAME}, environment steps", ["", "steps/s", "ratio"], rows, note)
+
+
+def quartiles(values: np.ndarray) -> str:
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
+    return f"{middle:.2f} ({low:.2f}, {high:.2f})"
 
 
 if __name__ == "__main__":

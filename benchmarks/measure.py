@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
+from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
 console = Console(highlight=False)
 
 
+def seconds_of(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(call())
+    return time.perf_counter() - start
+
+
 def best_seconds(call: Callable[[], Any], repeats: int = 2) -> float:
     """The shortest of `repeats` calls, after one that compiles and is not counted."""
     jax.block_until_ready(call())
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+    return min(seconds_of(call) for _ in range(repeats))
+
+
+def in_turn(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Float[np.ndarray, " rounds"]]:
+    """Seconds of each call in each round, in which each has its turn, so that what else the machine does hits all alike."""
+    for call in calls.values():
         jax.block_until_ready(call())
-        times.append(time.perf_counter() - start)
-    return min(times)
+    times = [[seconds_of(call) for call in calls.values()] for _ in range(rounds)]
+    return dict(zip(calls, np.array(times).T, strict=True))
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> None:

@@ -72,9 +72,8 @@ def test_every_step_is_gymnasiums(reward, paid):
     actions, seeds = smooth_actions(50, 4), [11, 12, 13]
     first, news = vector.reset(seeds, Start(3))
     assert news.ended.tolist() == [False, False, False, True]
-    for row, pushed in enumerate(PUSHED):
-        vector.batch.simulations[row].joint(NAIL).qpos[:] = pushed
-        mujoco.mj_forward(vector.batch.models[row], vector.batch.simulations[row])
+    vector.batch.joint(NAIL).qpos[:3, 0] = PUSHED
+    vector.batch.forward()
     observations, rewards, news = zip(*(vector.step(actions[h], h) for h in range(50)), strict=True)
     hammers = np.stack(observations)[:, :3, 36:39]
     assert (np.abs(hammers[-1] - hammers[10]).max(axis=1) > 0.01).any(), "the hammer lies where it fell"
@@ -86,7 +85,6 @@ def test_every_step_is_gymnasiums(reward, paid):
     assert success == [True] * 50
     assert not any(n.success[0] or n.success[1] or n.ended.any() for n in news)
     assert first.shape == (4, 46)
-    vector.close()
 
 
 def test_a_world_of_trace_models():
@@ -135,11 +133,17 @@ def test_the_horizon_may_be_another_and_actions_are_checked():
     assert "at step 0 of the episode with seed" in message(lambda: world.trace_model().rollout(KEY, broken, 2))
 
 
-def test_without_the_library_it_is_one_line(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("gymnasium_robotics", "MuJoCo and Gymnasium-Robotics"), ("mujoco.batch", "MuJoCo 4 or later")],
+)
+def test_without_the_library_it_is_one_line(missing, said, monkeypatch, capsys):
     find = hammer.importlib.util.find_spec
-    monkeypatch.setattr(hammer.importlib.util, "find_spec", lambda name: None if "robotics" in name else find(name))
+    monkeypatch.setattr(hammer.importlib.util, "find_spec", lambda name: None if name == missing else find(name))
     assert main(["train", "sac", NAME]) == 2
-    assert "install hyrlo[robotics]" in one_line_error(capsys)
+    error = one_line_error(capsys)
+    assert f"needs {said}" in error
+    assert "install hyrlo[robotics]" in error
 
 
 def tiny_data(path, env, horizon, episodes=60, **options):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import weakref
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,6 @@ from hyrlo.envs.gym import load_libraries
 from hyrlo.envs.gym_model import GymTraceModel
 from hyrlo.envs.gym_vector import News, Vector
 from hyrlo.envs.gym_wrappers import Start, describe
-from hyrlo.envs.mujoco_batch import MujocoBatch, available_cores
 from hyrlo.errors import AccessError, HyrloError
 from hyrlo.transitions import TransitionDataset
 
@@ -44,6 +43,8 @@ HEIGHTS = (0.1, 0.25)
 NAIL_IN = 0.01
 """The distance of the nail to its goal, in metres, below which it is in."""
 OBSERVATION_SIZE, ACTION_SIZE = 46, 26
+READ = ("qpos", "qvel", "xpos", "site_xpos", "xmat", "sensordata")
+"""What observations are made of, by its name in MuJoCo."""
 CAMERA = {"distance": 1.1, "azimuth": 45.0, "elevation": -35.0, "lookat": np.array([0.0, -0.15, 0.15])}
 
 
@@ -108,44 +109,51 @@ class HammerWorld:
         raise HyrloError(f"{NAME} has no behaviour data of its own; give --data")
 
     def vector(self) -> HammerVector:
-        if self._vector is None or self._vector.closed:
+        if self._vector is None:
             self._vector = HammerVector(self.env, self.config)
-            weakref.finalize(self, HammerVector.close, self._vector)
         return self._vector
 
 
 class HammerVector(Vector):
-    """`count` hammers that are reset and stepped together."""
+    """`count` hammers that are reset and stepped together by threads of this process, with MuJoCo's own `Batch`.
+
+    A simulation keeps its solver's warm start between steps, so that it is bit for bit the one that MuJoCo alone would
+    make, however many threads there are. (`mujoco.rollout` begins every call with a cold solver and agrees to about 1e-6.)
+    """
 
     def __init__(self, model: mujoco.MjModel, config: HammerConfig):
+        from mujoco.batch import Batch
+
         self.name, self.count = NAME, config.num_envs
         self.rewards = np.asarray(REWARDS[config.reward])
-        self.batch = MujocoBatch(model, self.count, config.threads or available_cores())
-        self.board, self.hammer = (model.body(name).id for name in ("nail_board", "Object"))
+        self.batch: Any = Batch(model, self.count, min(config.threads or available_cores(), self.count))
+        self.read = {name: self.batch.bind(name) for name in READ}
+        # As in Gymnasium, what MuJoCo derives from the height when it compiles a model stays that of the file.
+        self.heights = self.batch.expand("body_pos")[:, model.body("nail_board").id, 2]
+        self.hammer = model.body("Object").id
         self.palm, self.nail, self.goal = (model.site(name).id for name in ("S_grasp", "S_target", "nail_goal"))
         self.touch = int(model.sensor("S_nail").adr[0])
         low, high = model.actuator_ctrlrange.T
         self.middle, self.half = (low + high) / 2, (high - low) / 2
         self.playing = 0
-        self._closed = False
 
     def reset(self, seeds: Sequence[int], start: Start) -> tuple[Float[np.ndarray, "n obs"], News]:
         self.seeds, self.playing = seeds, start.rows
-        for model, seed in zip(self.batch.models, seeds, strict=False):
-            model.body_pos[self.board, 2] = np_random(seed)[0].uniform(*HEIGHTS)
-        self.batch.reset(self.playing)
+        self.heights[: self.playing] = [np_random(seed)[0].uniform(*HEIGHTS) for seed in seeds[: self.playing]]
+        self.batch.reset(np.arange(self.playing))
         return self._observations(), News(np.arange(self.count) >= self.playing, None)
 
     def step(self, actions: np.ndarray, h: int) -> tuple[Float[np.ndarray, "n obs"], Float[np.ndarray, " n"], News]:
         actions = self._checked(actions[: self.playing], "action", h)
-        self.batch.step(self.middle + np.clip(actions, -1.0, 1.0) * self.half, FRAME_SKIP)
+        self.batch.ctrl[: self.playing] = self.middle + np.clip(actions, -1.0, 1.0) * self.half
+        self.batch.step(np.arange(self.playing), FRAME_SKIP)
         observations, success = self._observations(), self._nail_is_in()
         rewards = self.rewards[success.astype(int)]
         return self._checked(observations, "observation", h), rewards, News(np.zeros(self.count, bool), success)
 
     def _observations(self) -> Float[np.ndarray, "n obs"]:
         """Hand and nail, the hammer's velocity, palm, hammer, its turn, nail, and whether the nail is hit."""
-        read = {name: self.batch.read(name, self.playing) for name in ("qpos", "qvel", "xpos", "site_xpos", "xmat")}
+        read = {name: values[: self.playing] for name, values in self.read.items()}
         parts = (
             read["qpos"][:, :-6],
             np.clip(read["qvel"][:, -6:], -1.0, 1.0),
@@ -153,25 +161,24 @@ class HammerVector(Vector):
             read["xpos"][:, self.hammer],
             _angles(read["xmat"][:, self.hammer].reshape(-1, 3, 3)),
             read["site_xpos"][:, self.nail],
-            np.clip(self.batch.read("sensordata", self.playing)[:, [self.touch]], -1.0, 1.0),
+            np.clip(read["sensordata"][:, [self.touch]], -1.0, 1.0),
         )
         observations = np.zeros((self.count, OBSERVATION_SIZE), np.float32)
         observations[: self.playing] = np.concatenate(parts, axis=1)
         return observations
 
     def _nail_is_in(self) -> Bool[np.ndarray, " n"]:
-        sites = self.batch.read("site_xpos", self.playing)
+        sites = self.read["site_xpos"][: self.playing]
         success = np.zeros(self.count, bool)
         success[: self.playing] = np.linalg.norm(sites[:, self.nail] - sites[:, self.goal], axis=1) < NAIL_IN
         return success
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return False
 
     def close(self) -> None:
-        self._closed = True
-        self.batch.close()
+        """Nothing to do: threads end with the batch."""
 
 
 class BinaryReward(gymnasium.Wrapper):
@@ -213,6 +220,8 @@ def load_model() -> mujoco.MjModel:
         raise HyrloError(
             f"{NAME}: MuJoCo cannot be loaded: {describe(error)}; see to MUJOCO_GL if it is set"
         ) from error
+    if importlib.util.find_spec("mujoco.batch") is None:
+        raise HyrloError(f"{NAME}: needs MuJoCo 4 or later, not {mujoco.__version__}; install hyrlo[robotics]")
     scene = mujoco.MjSpec.from_file(str(Path(found.origin).parent / SCENE))
     scene.compiler.discardvisual = True
     for sensor in list(scene.sensors):
@@ -225,3 +234,8 @@ def load_model() -> mujoco.MjModel:
         model.actuator_gainprm[joints, :3] = (stiffness, 0.0, 0.0)
         model.actuator_biasprm[joints, :3] = (0.0, -stiffness, 0.0)
     return model
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
