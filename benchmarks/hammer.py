@@ -36,7 +36,7 @@ class Sizes:
     """How much is measured."""
 
     episodes: int = 64
-    workers: tuple[int, ...] = (2, 8, 16)
+    workers: tuple[int, ...] = (2, 8, 32)
     horizon: int = HORIZON
     rounds: int = 7
 

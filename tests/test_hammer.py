@@ -319,3 +319,18 @@ def test_one_hammer_pays_like_many():
     env.unwrapped.data.joint(NAIL).qpos[:] = 0.086
     _, reward, terminated, truncated, _ = env.step(np.zeros(26))
     assert (reward, terminated, truncated) == (0.0, False, True)
+
+
+def test_what_mujoco_cannot_do_is_one_line(monkeypatch, capsys, tmp_path):
+    assert main(["train", "sac", NAME, "--hammer.num-envs", str(3 * 10**9), "--out", str(tmp_path / "run")]) == 2
+    assert "num_envs is 3000000000, too many" in one_line_error(capsys)
+    assert not list(tmp_path.iterdir())
+
+    vector = hyrlo.make(NAME, 2, num_envs=3).vector()
+    vector.reset([7, 8, 9], Start(3))
+
+    def fail(*arguments):
+        raise vector.failure(np.array([1]), "no room", 3)
+
+    monkeypatch.setattr(vector.batch, "step", fail)
+    assert "no room at step 1 of the episode with seed 8" in message(lambda: vector.step(np.zeros((3, 26)), 1))

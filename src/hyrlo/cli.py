@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,12 +31,12 @@ from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
 from hyrlo.errors import HyrloError, check_seed
 from hyrlo.experiments import EXPERIMENTS, reproduce
-from hyrlo.files import read_json, write_json
+from hyrlo.files import write_json
 from hyrlo.parsing import first_option, parse
 from hyrlo.policies import Policy
 from hyrlo.progress import Progress
 from hyrlo.render import render_run
-from hyrlo.runs import roll_in_of, seed_directories, summarise
+from hyrlo.runs import check_seeds, read_config, roll_in_of, seed_directories, summarise
 from hyrlo.tensorboard import require_tensorboard
 from hyrlo.training import Trained, default_preset, evaluate_run, preset_config, train
 from hyrlo.transitions import TransitionDataset, load_states
@@ -173,7 +174,7 @@ def command_train(argv: Sequence[str]) -> None:
         return train(
             algo, world, source, config=args.config, seed=seed, out=directory, resume=args.resume,
             curve_episodes=args.curve_episodes, eval_episodes=args.eval_episodes, progress=progress,
-            tensorboard=args.tensorboard,
+            tensorboard=args.tensorboard, command=shlex.join(["hyrlo", "train", *argv]),
         )  # fmt: skip
 
     base = f"runs/{algo}-{re.sub(r'[^A-Za-z0-9._-]+', '-', args.env)}-h{world.spec.horizon}"
@@ -182,9 +183,10 @@ def command_train(argv: Sequence[str]) -> None:
         _print_result(one(args.seed, directory, "").result, directory)
         return
     directory = Path(args.out or f"{base}-seeds{args.seeds}")
-    if (directory / "config.json").exists():
-        raise HyrloError(f"{directory}: already holds a run of a single seed; give another --out")
-    runs = {s: one(s, directory / f"seed-{s}", f"seed {s}  ") for s in range(args.seed, args.seed + args.seeds)}
+    seeds = range(args.seed, args.seed + args.seeds)
+    check_seed(seeds[-1], "the last of --seeds")
+    check_seeds(directory, seeds)
+    runs = {s: one(s, directory / f"seed-{s}", f"seed {s}  ") for s in seeds}
     summary = summarise([run.result for run in runs.values()])
     plots.curve(
         directory / "curve.png", [r.metrics for r in runs.values()], f"{algo} on {args.env}, H = {world.spec.horizon}"
@@ -197,7 +199,7 @@ def _roll_in(path: Path, world: World) -> Policy:
     """Of a run in a world with the same actions; that states fit, `train` sees."""
     policy = roll_in_of(path)
     if (path / "config.json").exists():
-        run = read_json(path / "config.json")
+        run = read_config(path)
         there, here = make(run["env"], run["horizon"], **run["env_options"]).spec, world.spec
         if there.actions != here.actions:
             raise HyrloError(
@@ -224,9 +226,7 @@ def command_eval(argv: Sequence[str]) -> None:
         if args.render is not None:
             shown.append(render_run(directory, args.render or None, args.seed))
         result = evaluate_run(directory, args.episodes, args.seed)
-        about = {
-            k: v for k, v in read_json(directory / "config.json").items() if k in ("algo", "env", "seed", "horizon")
-        }
+        about = {k: v for k, v in read_config(directory).items() if k in ("algo", "env", "seed", "horizon")}
         rows.append({**about, **result._asdict(), **({"render": str(shown[-1].file)} if args.json and shown else {})})
     if args.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2))
@@ -339,7 +339,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}; check the path, permissions and free space, then --resume")
+        then = ", then --resume" if argv[0] == "train" else ""
+        return _fail(f"{where}{error.strerror or error}; check the path, permissions and free space{then}")
     except KeyboardInterrupt:
         print("stopped; the same command with --resume continues", file=sys.stderr)
         return 130

@@ -102,6 +102,8 @@ def _data_collect(argv: Sequence[str]) -> None:
     if args.episodes < 1:
         raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
     check_seed(args.seed)
+    if args.epsilon is not None and not 0 <= args.epsilon <= 1:
+        raise HyrloError(f"--epsilon is {args.epsilon}; give a probability, from 0 to 1")
     policies, horizon = _policies(args)
     world = _world(args.env, horizon, args.lock, args.gym, HammerConfig())
     if isinstance(world, GymWorld) and not args.transitions:

@@ -1,5 +1,9 @@
 """Errors a user can act on. The command line prints them as one line and exits with code 2."""
 
+import dataclasses
+import math
+from typing import Any
+
 
 class HyrloError(Exception):
     """Something the user can fix; the message says what is wrong, where, and what to do."""
@@ -11,6 +15,16 @@ def check_positive(config: object, *names: str) -> None:
         value = getattr(config, name)
         if not value > 0:
             raise HyrloError(f"{name} is {value}; give a number above 0")
+
+
+def check_finite(settings: Any, prefix: str = "--") -> None:
+    """Refuse numbers that are none, in a dataclass and those in it, by the names of their options."""
+    for field in dataclasses.fields(settings):
+        value, name = getattr(settings, field.name), prefix + field.name.replace("_", "-")
+        if dataclasses.is_dataclass(value):
+            check_finite(value, prefix if field.name == "config" else f"{name}.")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise HyrloError(f"{name} is {value}; give a finite number")
 
 
 def check_seed(seed: int, name: str = "--seed") -> None:

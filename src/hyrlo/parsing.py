@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import tyro
 
-from hyrlo.errors import HyrloError
+from hyrlo.errors import HyrloError, check_finite
 
 Args = TypeVar("Args")
 
@@ -22,11 +22,13 @@ def parse(kind: type[Args], argv: Sequence[str], prog: str, default_config: Any 
     default = tyro.MISSING_NONPROP if default_config is None else kind(env=tyro.MISSING, config=default_config)  # type: ignore[call-arg]
     try:
         with contextlib.redirect_stderr(captured):
-            return tyro.cli(kind, args=list(argv), prog=prog, default=default)
+            args = tyro.cli(kind, args=list(argv), prog=prog, default=default)
     except SystemExit as stop:
         if not stop.code:
             raise
         raise HyrloError(f"{prog}: {_one_line(captured.getvalue())}; see `{prog} --help`") from None
+    check_finite(args)
+    return args
 
 
 def _one_line(box: str) -> str:

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -53,6 +54,7 @@ class RunPhase(Generic[State]):
             "seconds": self.run.seconds(),
             **metrics,
         }
+        check_metrics(line, f"{self.name} at step {h}")
         self.run.metrics.append(line)
         self.run.keep(self)
         self.bar.advance(line)
@@ -114,8 +116,9 @@ class RunDirectory(Run):
             difference = first_difference(read_json(config_path), self.config)
             if difference:
                 raise RunError(f"{self.path}: holds a run of another config ({difference}); give another --out")
-            for stale in self.path.rglob(".*.[0-9]*"):  # what a kill in the middle of a write leaves behind
-                stale.unlink()
+            for folder in (self.path, self.checkpoints):
+                for stale in folder.glob(".*.[0-9]*"):  # what a kill in the middle of a write leaves behind
+                    stale.unlink()
             return True
         if any(self.path.glob("seed-*/config.json")) or (self.path / "result.json").exists():
             raise RunError(f"{self.path}: already holds other runs; give another --out")
@@ -140,8 +143,15 @@ class RunDirectory(Run):
         return phase
 
     def read_metrics(self, count: int | None = None) -> list[dict[str, Any]]:
-        lines = (self.path / "metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines[:count]]
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text().splitlines()[:count]
+        try:
+            metrics = [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise RunError(f"{path}: cannot be read ({error}); give another --out") from error
+        if count is not None and len(metrics) < count:
+            raise RunError(f"{path}: has {len(metrics)} lines where the checkpoint counts {count}; give another --out")
+        return metrics
 
     def keep(self, phase: RunPhase[Any]) -> None:
         """Metrics first, then the checkpoint that counts them: a kill in between loses one step and no more."""
@@ -178,6 +188,24 @@ class RunDirectory(Run):
         return read_json(path) if path.exists() else None
 
 
+def check_metrics(line: Mapping[str, Any], where: str) -> None:
+    """Refuse what is no number: what comes after it would be none either."""
+    for name, value in line.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise RunError(
+                f"{where}: {name} is {value}; training has diverged: give a lower learning rate, or other data"
+            )
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """What a run says of itself."""
+    config = read_json(path / "config.json")
+    wanted = ("algo", "env", "env_options", "horizon", "seed")
+    if not isinstance(config, dict) or any(name not in config for name in wanted):
+        raise RunError(f"{path / 'config.json'}: is not the config of a hyrlo run; it has {', '.join(wanted)}")
+    return config
+
+
 def kept_policy(path: Path, name: str) -> Policy | None:
     """The policy that a run kept under `name`, if it did."""
     file = path / "checkpoint" / f"{name}.safetensors"
@@ -189,7 +217,7 @@ def roll_in_of(path: Path) -> Policy:
     policy = kept_policy(path, "roll_in")
     if policy is not None:
         return policy
-    config = read_json(path / "config.json") if (path / "config.json").exists() else {}
+    config = read_config(path) if (path / "config.json").exists() else {}
     if config.get("algo") == "foobar" or not (path / "policy.json").exists():
         raise RunError(
             f"{path}: holds no forward policy; give the directory of one finished `fail` run, or of a `foobar` run "
@@ -208,7 +236,7 @@ def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -
         for key in [*old, *(k for k in new if k not in old)]:
             if common and not (key in old and key in new):
                 continue
-            if key in ("versions", "source"):  # data are compared by their fingerprint, wherever they lie
+            if key in ("versions", "source", "command"):  # data are compared by their fingerprint, wherever they lie
                 continue
             inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."), common)
             if inner:
@@ -219,8 +247,21 @@ def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -
 
 def seed_directories(path: Path) -> list[Path]:
     """The run in `path`, or the runs of several seeds below it."""
-    seeds = sorted(path.glob("seed-*/config.json"), key=lambda p: int(p.parent.name.split("-")[1]))
-    return [p.parent for p in seeds] or [path]
+    return _seeds_below(path) or [path]
+
+
+def _seeds_below(path: Path) -> list[Path]:
+    numbers = {p.parent: p.parent.name.removeprefix("seed-") for p in path.glob("seed-*/config.json")}
+    return sorted((p for p, number in numbers.items() if number.isdecimal()), key=lambda p: int(numbers[p]))
+
+
+def check_seeds(path: Path, seeds: Sequence[int]) -> None:
+    """Refuse a directory for several seeds that holds something else: its summary speaks of all that is there."""
+    if (path / "config.json").exists():
+        raise RunError(f"{path}: already holds a run of a single seed; give another --out")
+    others = [p.name for p in _seeds_below(path) if p.name not in {f"seed-{s}" for s in seeds}]
+    if others:
+        raise RunError(f"{path}: already holds other seeds ({', '.join(others)}); give another --out")
 
 
 def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def save_policy(directory: str | Path, policy: Policy) -> None:
     """`policy.safetensors` (arrays) and `policy.json` (structure)."""
     tensors: dict[str, np.ndarray] = {}
     tree = describe(policy, tensors)
+    _check_finite(tensors, Path(directory) / "policy.safetensors")
     write_json(Path(directory) / "policy.json", tree)
     write_atomically(Path(directory) / "policy.safetensors", safetensors.numpy.save(tensors))
 
@@ -100,6 +101,20 @@ def load_policy(directory: str | Path) -> Policy:
     tree = read_json(Path(directory) / "policy.json")
     path = Path(directory) / "policy.safetensors"
     try:
-        return rebuild(tree, safetensors.numpy.load_file(path))
-    except (SafetensorError, OSError, KeyError, TypeError) as error:
+        tensors = safetensors.numpy.load_file(path)
+        policy = rebuild(tree, tensors)
+    except (SafetensorError, OSError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path}: does not hold the policy that policy.json describes ({error})") from error
+    if not isinstance(policy, Policy):
+        raise RunError(f"{Path(directory) / 'policy.json'}: does not describe a policy; train it anew")
+    _check_finite(tensors, path)
+    return policy
+
+
+def _check_finite(tensors: Mapping[str, np.ndarray], path: Path) -> None:
+    for name, values in tensors.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+            raise RunError(
+                f"{path}: {name}{list(at)} is {values[at]}; train the policy anew, with a lower learning rate"
+            )

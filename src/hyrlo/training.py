@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,20 @@ from hyrlo.algorithms import ALGORITHMS
 from hyrlo.data import ObservationDataset
 from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
 from hyrlo.envs.discounted import interactive_model
-from hyrlo.errors import HyrloError, check_seed
-from hyrlo.files import read_json, write_json
+from hyrlo.errors import HyrloError, check_finite, check_seed
+from hyrlo.files import write_json
 from hyrlo.policies import Policy, action_of, known_steps
 from hyrlo.progress import Progress
-from hyrlo.runs import Run, RunDirectory
+from hyrlo.runs import Run, RunDirectory, check_metrics, read_config
 from hyrlo.serialize import load_policy, policy_fingerprint, save_policy
 from hyrlo.tensorboard import TensorBoard
 from hyrlo.transitions import TransitionDataset
 
 DEFAULT_PRESET = "fast"
+LIBRARIES = (
+    "hyrlo", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "gymnasium-robotics", "mujoco",
+)  # fmt: skip
+"""Whose versions a run notes."""
 Source = ObservationDataset | TransitionDataset | Policy
 
 
@@ -67,18 +72,20 @@ def train(
     eval_episodes: int | None = None,
     progress: Progress | None = None,
     tensorboard: bool = False,
+    command: str | None = None,
 ) -> Trained:
     """Train `algo` and evaluate what it learned.
 
     `source` is what the algorithm learns from besides the world: offline states (by default the environment's behaviour
     data, drawn from `seed`), for hyq and rlpd tuples with actions and rewards, for psdp-trace a roll-in policy (by default
     uniform), for briee and sac nothing. With `out`, the run is kept in that directory and can be resumed;
-    with `tensorboard` its metrics are written for TensorBoard as well.
+    with `tensorboard` its metrics are written for TensorBoard as well. `command` is what a user would type to repeat it.
     `curve_episodes` and `eval_episodes` are 200 and 1000 by default, where the environment is in Python 20 and 100.
     """
     check_seed(seed)
     world = make(world) if isinstance(world, str) else world
     config = preset_config(algo, default_preset(algo, world.name)) if config is None else config
+    check_finite(config)
     algorithm = ALGORITHMS[algo]
     if world.spec.action_size and not algorithm.vectors:
         raise HyrloError(
@@ -98,6 +105,7 @@ def train(
         **described,
         "curve_episodes": curve_episodes,
         "eval_episodes": eval_episodes,
+        **({"command": command} if command else {}),
         "versions": versions(),
     }
     train_key, curve_key, final_key = jax.random.split(jax.random.key(seed), 3)
@@ -130,6 +138,7 @@ def train(
         "wall_seconds": run.seconds(),
         "versions": settings["versions"],
     }
+    check_metrics(result, "the final evaluation")
     if isinstance(run, RunDirectory):
         save_policy(run.path, policy)
         plots.curve(run.path / "curve.png", [run.metrics], f"{algo} on {world.name}, H = {world.spec.horizon}")
@@ -184,8 +193,11 @@ def fitting(roll_in: Policy, world: World) -> Policy:
 
 def load_run(path: str | Path) -> tuple[World, Policy, dict[str, Any]]:
     """The world, the policy and the config of a finished run."""
-    settings = read_json(Path(path) / "config.json")
-    world = make(settings["env"], settings["horizon"], **settings["env_options"])
+    settings = read_config(Path(path))
+    try:
+        world = make(settings["env"], settings["horizon"], **settings["env_options"])
+    except (TypeError, ValueError) as error:
+        raise HyrloError(f"{Path(path) / 'config.json'}: does not describe an environment ({error})") from error
     if not (Path(path) / "policy.json").exists():
         raise HyrloError(f"{path}: the run has not finished, so it has no policy yet; continue it with --resume")
     return world, load_policy(path), settings
@@ -198,5 +210,8 @@ def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0) -> Evalu
 
 
 def versions() -> dict[str, str]:
-    libraries = {name: version(name) for name in ("hyrlo", "jax", "equinox", "optax", "numpy", "gymnasium")}
-    return {"python": platform.python_version(), **libraries}
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):  # an extra that is not installed
+            found[name] = version(name)
+    return found

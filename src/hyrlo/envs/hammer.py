@@ -122,11 +122,16 @@ class HammerVector(Vector):
     """
 
     def __init__(self, model: mujoco.MjModel, config: HammerConfig):
-        from mujoco.batch import Batch
+        from mujoco.batch import Batch, SimulationError
 
         self.name, self.count = NAME, config.num_envs
         self.rewards = np.asarray(REWARDS[config.reward])
-        self.batch: Any = Batch(model, self.count, min(config.threads or available_cores(), self.count))
+        self.failure: Any = SimulationError
+        threads = min(config.threads or available_cores(), self.count)
+        try:
+            self.batch: Any = Batch(model, self.count, threads)
+        except (TypeError, ValueError, MemoryError) as error:
+            raise HyrloError(f"{NAME}: num_envs is {self.count}, too many ({describe(error)}); give fewer") from error
         self.read = {name: self.batch.bind(name) for name in READ}
         # As in Gymnasium, what MuJoCo derives from the height when it compiles a model stays that of the file.
         self.heights = self.batch.expand("body_pos")[:, model.body("nail_board").id, 2]
@@ -146,7 +151,11 @@ class HammerVector(Vector):
     def step(self, actions: np.ndarray, h: int) -> tuple[Float[np.ndarray, "n obs"], Float[np.ndarray, " n"], News]:
         actions = self._checked(actions[: self.playing], "action", h)
         self.batch.ctrl[: self.playing] = self.middle + np.clip(actions, -1.0, 1.0) * self.half
-        self.batch.step(np.arange(self.playing), FRAME_SKIP)
+        try:
+            self.batch.step(np.arange(self.playing), FRAME_SKIP)
+        except self.failure as error:
+            seed = self.seeds[error.ids[0]]
+            raise HyrloError(f"{NAME}: {error} at step {h} of the episode with seed {seed}; play others") from error
         observations, success = self._observations(), self._nail_is_in()
         rewards = self.rewards[success.astype(int)]
         return self._checked(observations, "observation", h), rewards, News(np.zeros(self.count, bool), success)

@@ -1,0 +1,147 @@
+"""What is no number, and run directories that are not what they were, are refused with one line."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import hyrlo
+from hyrlo.runs import Run
+from hyrlo.training import preset_config, versions
+from tests.test_cli import one_line_error, run, train_small
+from tests.walks import KEY, message
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("refusals") / "run"
+    assert train_small(path) == 0
+    return path
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("train foobar lock --horizon 3 --lock.anti-reward nan", "--lock.anti-reward is nan"),
+        ("train foobar lock --horizon 3 --forward.game.learning-rate inf", "--forward.game.learning-rate is inf"),
+        ("train sac lock --horizon 3 --gamma nan", "--gamma is nan"),
+        ("train foobar lock --horizon 3 --seed 9223372036854775807 --seeds 2", "the last of --seeds is 9223372036854775808"),
+        ("data collect lock --horizon 3 --out d.npz --epsilon nan", "--epsilon is nan"),
+        ("data collect lock --horizon 3 --out d.npz --epsilon 2", "--epsilon is 2.0"),
+        ("data collect lock --horizon 3 --out none/d.npz", "none/d.npz: No such file or directory"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_none_are_refused_by_name(argv, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(*argv.split()) == 2
+    error = one_line_error(capsys)
+    assert said in error
+    assert ("--resume" in error) == ("train" in argv and "No such" in said)
+    assert not os.listdir(tmp_path)
+
+
+def test_a_config_in_python_is_checked_as_well():
+    config = replace(preset_config("sac"), gamma=float("nan"))
+    assert "--gamma is nan" in message(lambda: hyrlo.train("sac", hyrlo.make("lock", 2), config=config))
+
+
+def test_training_that_diverges_is_stopped_where_it_does(tmp_path, capsys):
+    assert train_small(tmp_path / "run", "--backward.fit.learning-rate", "1e38") == 2
+    assert "backward at step 2: loss is" in one_line_error(capsys)
+    assert not (tmp_path / "run" / "result.json").exists()
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["phase"] for line in lines] == ["forward"] * 3
+    model = hyrlo.make("lock", 2).trace_model()
+    run_in_memory = Run(KEY, 5)
+    phase = run_in_memory.phase("forward", range(1), None, model)
+    for _ in phase:
+        said = message(lambda: phase.done(0, None, model.spec.uniform(), loss=float("inf")))
+    assert "forward at step 0: loss is inf" in said
+    assert not run_in_memory.metrics
+
+
+def test_a_policy_with_numbers_that_are_none_is_neither_saved_nor_loaded(copy, capsys):
+    file = copy / "policy.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    name = sorted(name for name, values in tensors.items() if values.ndim == 3)[0]
+    policy = hyrlo.load_policy(copy)
+    tensors[name][1, 2, 0] = np.nan
+    file.write_bytes(safetensors.numpy.save(tensors))
+    assert run("eval", copy) == 2
+    assert f"policy.safetensors: {name}[1, 2, 0] is nan" in one_line_error(capsys)
+    broken = hyrlo.policies.Switch(policy, policy, np.array(np.inf))
+    before = set(os.listdir(copy))
+    assert "at[] is inf" in message(lambda: hyrlo.save_policy(copy, broken))
+    assert set(os.listdir(copy)) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", "{}", "config.json: is not the config of a hyrlo run"),
+        ("config.json", "[]", "config.json: is not the config of a hyrlo run"),
+        ("policy.json", "[]", "policy.json: does not describe a policy"),
+        ("policy.json", '{"module": "Stack"}', "does not hold the policy that policy.json describes"),
+    ],
+)
+def test_a_damaged_run_is_not_evaluated(name, content, said, copy, capsys):
+    (copy / name).write_text(content)
+    assert run("eval", copy) == 2
+    assert said in one_line_error(capsys)
+
+
+def test_options_that_no_environment_takes_are_one_line(copy, capsys):
+    config = json.loads((copy / "config.json").read_text())
+    config["env_options"]["noise"] = None
+    (copy / "config.json").write_text(json.dumps(config))
+    assert run("eval", copy) == 2
+    assert "config.json: does not describe an environment" in one_line_error(capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("no json\n", "cannot be read"), ("", "has 0 lines where the checkpoint")]
+)
+def test_damaged_metrics_are_not_continued(content, said, copy, capsys):
+    for name in ("result.json", "policy.json"):
+        (copy / name).unlink()
+    (copy / "metrics.jsonl").write_text(content)
+    assert train_small(copy, "--resume") == 2
+    assert f"metrics.jsonl: {said}" in one_line_error(capsys)
+
+
+def test_several_seeds_do_not_mix_with_others(tmp_path, whole, capsys):
+    many = tmp_path / "many"
+    shutil.copytree(whole, many / "seed-0")
+    (many / "seed-abc").mkdir()
+    (many / "seed-abc" / "config.json").write_text("{}")
+    assert train_small(many, "--seed", "1", "--seeds", "2", "--resume") == 2
+    assert "already holds other seeds (seed-0)" in one_line_error(capsys)
+    assert train_small(many, "--seeds", "1", "--resume") == 0
+    assert run("eval", many, "--episodes", "8", "--json") == 0
+    assert json.loads(capsys.readouterr().out.split("curve.png", 1)[-1].strip())["seed"] == 0
+
+
+def test_resuming_leaves_files_of_others_alone(copy):
+    others = [copy / "notes" / ".todo.1", copy / "notes.1"]
+    (copy / "notes").mkdir()
+    for file in [*others, copy / ".result.json.123"]:
+        file.write_text("mine")
+    assert train_small(copy, "--resume") == 0
+    assert all(file.exists() for file in others)
+    assert not (copy / ".result.json.123").exists()
+
+
+def test_a_config_has_the_command_and_versions(whole):
+    config = json.loads((whole / "config.json").read_text())
+    assert config["command"].startswith("hyrlo train foobar lock --horizon 3 --out ")
+    assert config["versions"] == versions()
+    assert {"python", "hyrlo", "jax", "jaxlib", "scipy", "mujoco"} <= set(versions())
