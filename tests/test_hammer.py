@@ -266,7 +266,7 @@ def test_an_expert_is_the_network_of_its_weights(tmp_path, monkeypatch):
         weights(path, **changed)
         assert said in message(lambda: load_expert(path))
     monkeypatch.delenv("HYRLO_HAMMER_EXPERT")
-    assert "give --expert PATH" in message(load_expert)
+    assert "set HYRLO_HAMMER_EXPERT" in message(load_expert)
 
 
 def test_its_logs_are_states_or_transitions_of_the_same_episodes(tmp_path):

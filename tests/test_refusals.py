@@ -37,6 +37,7 @@ def copy(whole, tmp_path):
         ("train foobar lock --horizon 3 --seed 9223372036854775807 --seeds 2", "the last of --seeds is 9223372036854775808"),
         ("data collect lock --horizon 3 --out d.npz --epsilon nan", "--epsilon is nan"),
         ("data collect lock --horizon 3 --out d.npz --epsilon 2", "--epsilon is 2.0"),
+        ("data collect lock --horizon 3 --out d.csv", "--out: d.csv will be an npz file"),
         ("data collect lock --horizon 3 --out none/d.npz", "none/d.npz: No such file or directory"),
     ],
 )  # fmt: skip
@@ -138,6 +139,29 @@ def test_resuming_leaves_files_of_others_alone(copy):
     assert train_small(copy, "--resume") == 0
     assert all(file.exists() for file in others)
     assert not (copy / ".result.json.123").exists()
+
+
+def test_a_source_is_not_written_over(tmp_path, capsys):
+    file = tmp_path / "d.npz"
+    np.savez(file, observations=np.zeros((2, 3, 1)))
+    before = file.read_bytes()
+    assert run("data", "import", file, "--out", tmp_path / "." / "d.npz") == 2
+    assert "is the source itself" in one_line_error(capsys)
+    assert file.read_bytes() == before
+    assert train_small(file) == 2
+    assert "is a file, not a folder" in one_line_error(capsys)
+
+
+def test_a_saved_policy_has_a_folder_of_its_own(whole, tmp_path):
+    hyrlo.save_policy(tmp_path / "new" / "policy", hyrlo.load_policy(whole))
+    assert (tmp_path / "new" / "policy" / "policy.safetensors").read_bytes() == (
+        whole / "policy.safetensors"
+    ).read_bytes()
+
+
+def test_resuming_nothing_says_so(tmp_path, capsys):
+    assert train_small(tmp_path / "typo", "--resume") == 0
+    assert f"no run in {tmp_path / 'typo'} yet" in capsys.readouterr().err
 
 
 def test_a_config_has_the_command_and_versions(whole):

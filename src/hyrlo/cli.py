@@ -55,7 +55,7 @@ hyrlo: good policies from state-only logs plus online interaction
   hyrlo bound [ALGO] --epsilon E | --samples N [...]                     what the paper's theorems guarantee
   hyrlo list                         algorithms, environments, experiments, presets
 
-`hyrlo train foobar lock --horizon 10` is a first run of under a minute. Every command has --help.
+`hyrlo train foobar lock --horizon 10` is a first run of about a minute. Every command has --help.
 """
 
 
@@ -171,6 +171,8 @@ def command_train(argv: Sequence[str]) -> None:
 
     def one(seed: int, directory: Path, label: str) -> Trained:
         progress = Progress(enabled=not args.quiet, label=label)
+        if args.resume and not args.quiet and not (directory / "config.json").exists():
+            print(f"{label}no run in {directory} yet: begins anew", file=sys.stderr)
         return train(
             algo, world, source, config=args.config, seed=seed, out=directory, resume=args.resume,
             curve_episodes=args.curve_episodes, eval_episodes=args.eval_episodes, progress=progress,
@@ -231,7 +233,9 @@ def command_eval(argv: Sequence[str]) -> None:
     if args.json:
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2))
         return
-    table = Table(*rows[0])
+    table = Table()
+    for name in rows[0]:
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(_number(v) for v in row.values()))
     out.print(table)

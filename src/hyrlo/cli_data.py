@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -104,6 +105,7 @@ def _data_collect(argv: Sequence[str]) -> None:
     check_seed(args.seed)
     if args.epsilon is not None and not 0 <= args.epsilon <= 1:
         raise HyrloError(f"--epsilon is {args.epsilon}; give a probability, from 0 to 1")
+    _check_out(args.out)
     policies, horizon = _policies(args)
     world = _world(args.env, horizon, args.lock, args.gym, HammerConfig())
     if isinstance(world, GymWorld) and not args.transitions:
@@ -139,10 +141,19 @@ def _policies(args: CollectArgs) -> tuple[list[Policy], int | None]:
 
 def _data_import(argv: Sequence[str]) -> None:
     args = parse(ImportArgs, argv, "hyrlo data import")
+    _check_out(args.out, args.source)
     data = read_states(
         args.source, max_episodes=args.max_episodes, observations=args.observations, timesteps=args.timesteps
     )
     _write_data(data, args.out)
+
+
+def _check_out(path: str, source: str | None = None) -> None:
+    """Refuse a name under which nobody, readers included, would look for npz; and to write over what is read."""
+    if not path.endswith(".npz"):
+        raise HyrloError(f"--out: {path} will be an npz file; give a name that ends with .npz")
+    if source is not None and Path(path).exists() and Path(source).exists() and Path(path).samefile(source):
+        raise HyrloError(f"--out: {path} is the source itself; give another name")
 
 
 def _write_data(data: ObservationDataset, path: str) -> None:
@@ -156,9 +167,9 @@ def _data_info(argv: Sequence[str]) -> None:
     data = load_states(args.source, check_finite=False)
     rows = describe_steps(data)
     shown = rows if args.all or len(rows) <= 24 else [*rows[:10], None, *rows[-10:]]
-    table = Table(
-        "timestep", "states", "min", "mean", "max", "duplicates", "non-finite", "constant dims", title=args.source
-    )
+    table = Table(title=args.source)
+    for name in ("timestep", "states", "min", "mean", "max", "duplicates", "non-finite", "constant dims"):
+        table.add_column(name, justify="right", overflow="fold")
     for row in shown:
         table.add_row(*(["…"] * 8 if row is None else [_number(v) for v in row.values()]))
     out.print(table)

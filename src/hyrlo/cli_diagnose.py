@@ -25,11 +25,11 @@ from hyrlo.envs.gym import GymConfig
 from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
 from hyrlo.errors import HyrloError, check_seed
-from hyrlo.files import read_json
 from hyrlo.learned_reset import _roll_in
 from hyrlo.parsing import parse
 from hyrlo.policies import Policy, action_of
 from hyrlo.progress import Progress
+from hyrlo.runs import read_config
 from hyrlo.transitions import load_states
 
 SLOW_EPISODES = 500  # roll-out episodes by default where the environment is in Python
@@ -109,6 +109,8 @@ def diagnose(args: DiagnoseArgs) -> Report:
     progress = Progress(enabled=not args.quiet)
     policies = {"roll-in": roll_in} if roll_in is not None else None
     if policies is None:
+        if args.out is not None:
+            Path(args.out).mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the long work
         policies = forward_passes(model, prepared, forward, config.passes, seed, progress)
     elif action_of(policies["roll-in"], world.spec.observation_size) is None:
         raise HyrloError(
@@ -137,7 +139,7 @@ def _read_run(args: DiagnoseArgs) -> tuple[dict[str, Any], Policy | None, int | 
         raise HyrloError(f"{path}: holds runs of several seeds; give one of them, as {path / 'seed-0'}")
     if args.preset or args.samples:
         raise HyrloError("--preset and --samples: are for forward passes of diagnose's own; leave them or --run out")
-    settings = read_json(path / "config.json") if (path / "config.json").exists() else {}
+    settings = read_config(path, ["algo", "env", "horizon"]) if (path / "config.json").exists() else {}
     if settings and settings["env"] != args.env:
         raise HyrloError(f"{path}: is a run of {settings['env']}, not of {args.env}; give the environment of the run")
     policy, horizon = _roll_in(path)
@@ -149,7 +151,7 @@ def _read_run(args: DiagnoseArgs) -> tuple[dict[str, Any], Policy | None, int | 
 def _same_world(args: DiagnoseArgs, horizon: int | None, settings: dict[str, Any]) -> World:
     """The world of the run, else as the options say."""
     if settings and (args.lock, args.gym, args.hammer) == (LockConfig(), GymConfig(), HammerConfig()):
-        return make(args.env, horizon, **settings["env_options"])
+        return make(args.env, horizon, **settings.get("env_options", {}))
     return _world(args.env, horizon, args.lock, args.gym, args.hammer)
 
 

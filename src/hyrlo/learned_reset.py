@@ -20,9 +20,8 @@ from jaxtyping import Array, Float
 
 from hyrlo.envs.gym_wrappers import _converter, _flattener
 from hyrlo.errors import HyrloError
-from hyrlo.files import read_json
 from hyrlo.policies import Actions, Policy, Step, action_of
-from hyrlo.runs import roll_in_of
+from hyrlo.runs import read_config, roll_in_of
 
 
 class Actor:
@@ -168,5 +167,5 @@ def _roll_in(source: str | Path | Policy) -> tuple[Policy, int | None]:
     if isinstance(source, Policy):
         return source, None
     path = Path(source)
-    config = read_json(path / "config.json") if (path / "config.json").exists() else {}
+    config = read_config(path, ["horizon"]) if (path / "config.json").exists() else {}
     return roll_in_of(path), config.get("horizon")

@@ -10,6 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from hyrlo.files import atomic_file
 
@@ -40,7 +41,9 @@ def curve(path: Path, runs: list[list[dict[str, Any]]], title: str) -> None:
         axes.plot(episodes[rows], middle[rows], color=colour, marker="." if rows.sum() < 3 else None)
         axes.fill_between(episodes[rows], low[rows], high[rows], color=colour, alpha=0.25, linewidth=0)
         begin = end
-    axes.set_xlim(0, begin)
+    axes.set_xlim(0, 1.01 * begin)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlabel("training episodes")
     axes.set_ylabel(name.replace("_", " "))
     if name == "success_rate":

@@ -14,13 +14,13 @@ from rich.progress import Progress as RichProgress
 class Bar:
     """One phase's bar."""
 
-    def __init__(self, name: str, total: int, finished: int, advance: Any):
-        self.name, self.total, self.finished, self._advance = name, total, finished, advance
+    def __init__(self, name: str, total: int, finished: int, advance: Any, scores: bool = True):
+        self.name, self.total, self.finished, self._advance, self.scores = name, total, finished, advance, scores
 
     def advance(self, line: dict[str, Any]) -> None:
         success = line["success_rate"]
-        note = f"return {line['return_mean']:.2f}" if success is None else f"success {success:.2f}"
-        self.note(f"{note}  {line['episodes']:,} episodes")
+        score = f"return {line['return_mean']:.2f}  " if success is None else f"success {success:.2f}  "
+        self.note(f"{score * self.scores}{line['episodes']:,} episodes")
 
     def note(self, text: str) -> None:
         """One more is finished; say this beside the bar."""
@@ -34,13 +34,20 @@ class Progress:
     def __init__(self, enabled: bool = True, label: str = "", console: Console | None = None):
         self.enabled, self.label = enabled, label
         self.console = console or Console(stderr=True)
+        self.scores = True
+
+    def without_scores(self, label: str) -> Progress:
+        """For work whose evaluations are too few to be shown."""
+        other = Progress(self.enabled, f"{label}  ", self.console)
+        other.scores = False
+        return other
 
     @contextmanager
     def phase(self, name: str, total: int, finished: int) -> Iterator[Bar]:
         if not self.enabled or finished >= total:
             yield Bar(name, total, finished, lambda bar, note: None)
         elif not self.console.is_terminal:
-            yield Bar(name, total, finished, self._print_line)
+            yield Bar(name, total, finished, self._print_line, self.scores)
         else:
             columns = (
                 TextColumn("{task.description}"),
@@ -53,7 +60,8 @@ class Progress:
             )
             with RichProgress(*columns, console=self.console) as bars:
                 task = bars.add_task(f"{self.label}{name:8s}", total=total, completed=finished, note="compiling")
-                yield Bar(name, total, finished, lambda bar, note: bars.update(task, advance=1, note=note))
+                show = lambda bar, note: bars.update(task, advance=1, note=note)  # noqa: E731
+                yield Bar(name, total, finished, show, self.scores)
 
     def _print_line(self, bar: Bar, note: str) -> None:
         if bar.finished % max(1, bar.total // 10) == 0 or bar.finished == bar.total:

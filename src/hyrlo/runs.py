@@ -122,6 +122,8 @@ class RunDirectory(Run):
             return True
         if any(self.path.glob("seed-*/config.json")) or (self.path / "result.json").exists():
             raise RunError(f"{self.path}: already holds other runs; give another --out")
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path}: is a file, not a folder; give another --out")
         self.made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(config_path, self.config)
@@ -197,10 +199,11 @@ def check_metrics(line: Mapping[str, Any], where: str) -> None:
             )
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """What a run says of itself."""
+def read_config(
+    path: Path, wanted: Sequence[str] = ("algo", "env", "env_options", "horizon", "seed")
+) -> dict[str, Any]:
+    """What a run says of itself, at least what is wanted."""
     config = read_json(path / "config.json")
-    wanted = ("algo", "env", "env_options", "horizon", "seed")
     if not isinstance(config, dict) or any(name not in config for name in wanted):
         raise RunError(f"{path / 'config.json'}: is not the config of a hyrlo run; it has {', '.join(wanted)}")
     return config
@@ -217,7 +220,7 @@ def roll_in_of(path: Path) -> Policy:
     policy = kept_policy(path, "roll_in")
     if policy is not None:
         return policy
-    config = read_config(path) if (path / "config.json").exists() else {}
+    config = read_config(path, ["algo"]) if (path / "config.json").exists() else {}
     if config.get("algo") == "foobar" or not (path / "policy.json").exists():
         raise RunError(
             f"{path}: holds no forward policy; give the directory of one finished `fail` run, or of a `foobar` run "

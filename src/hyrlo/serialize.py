@@ -77,14 +77,17 @@ def load_tree(path: Path) -> tuple[Any, dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         return rebuild(header["tree"], tensors), header["about"]
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{path}: is not a checkpoint of this version ({error})") from error
+        raise RunError(
+            f"{path}: is damaged, or a checkpoint of another version ({error}); begin anew with another --out"
+        ) from error
 
 
 def save_policy(directory: str | Path, policy: Policy) -> None:
-    """`policy.safetensors` (arrays) and `policy.json` (structure)."""
+    """Into a directory, made if need be: `policy.safetensors` (arrays) and `policy.json` (structure)."""
     tensors: dict[str, np.ndarray] = {}
     tree = describe(policy, tensors)
     _check_finite(tensors, Path(directory) / "policy.safetensors")
+    Path(directory).mkdir(parents=True, exist_ok=True)
     write_json(Path(directory) / "policy.json", tree)
     write_atomically(Path(directory) / "policy.safetensors", safetensors.numpy.save(tensors))
 
@@ -98,13 +101,16 @@ def policy_fingerprint(policy: Policy) -> dict[str, str]:
 
 
 def load_policy(directory: str | Path) -> Policy:
+    """What `save_policy`, or a run, left in a directory."""
     tree = read_json(Path(directory) / "policy.json")
     path = Path(directory) / "policy.safetensors"
     try:
         tensors = safetensors.numpy.load_file(path)
         policy = rebuild(tree, tensors)
     except (SafetensorError, OSError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path}: does not hold the policy that policy.json describes ({error})") from error
+        raise RunError(
+            f"{path}: does not hold the policy that policy.json describes ({error}); train it anew"
+        ) from error
     if not isinstance(policy, Policy):
         raise RunError(f"{Path(directory) / 'policy.json'}: does not describe a policy; train it anew")
     _check_finite(tensors, path)

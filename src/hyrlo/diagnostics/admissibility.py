@@ -107,8 +107,8 @@ def forward_passes(
     found: dict[str, Policy] = {}
     for number in range(passes):
         key = jax.random.fold_in(jax.random.key(seed), 1000 + number)
-        run = Run(key=jax.random.fold_in(key, 0), curve_episodes=1, progress=progress)
         name = f"forward pass {number + 1}"
+        run = Run(key=jax.random.fold_in(key, 0), curve_episodes=1, progress=progress and progress.without_scores(name))
         found[name] = fail(model, data.subsample(config.offline_samples, seed), config, jax.random.fold_in(key, 1), run)
     return found
 

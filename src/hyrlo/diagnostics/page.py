@@ -37,7 +37,9 @@ def pictures(rows: Sequence[StepReport], config: dict[str, Any]) -> dict[str, by
 
     figure, axes = _axes(steps, flagged, "share of the states")
     _band(axes, steps, rows, "gap", RED, "gap: mass that differs")
-    axes.axhline(config["gap"], color=RED, linestyle=":", linewidth=1, label=f"flagged above {config['gap']:g}")
+    axes.axhline(config["gap"], color=RED, linestyle=":", linewidth=1, label=f"gap: flagged above {config['gap']:g}")
+    rare = f"missed: flagged above {config['missed']:g} where the roll-in is hardly there"
+    axes.axhline(config["missed"], color=BLUE, linestyle=":", linewidth=1, label=rare)
     _band(axes, steps, rows, "missed", BLUE, "missed: data where the roll-in is rare")
     _band(axes, steps, rows, "stray", ORANGE, "stray: roll-in where data are rare")
     axes.set_ylim(-0.03, 1.03)

@@ -63,7 +63,7 @@ def load_expert(path: str | Path | None = None, noise: bool = True) -> HammerExp
     """From an npz file as described above; by default the one that the environment variable names."""
     path = path or os.environ.get(VARIABLE)
     if not path:
-        raise HyrloError(f"{NAME} expert: no weights; give --expert PATH, or set {VARIABLE}")
+        raise HyrloError(f"{NAME} expert: no weights; set {VARIABLE}, or give --expert PATH where there is that option")
     stored = _read_npz(Path(path), ARRAYS)
     missing = [name for name in ARRAYS if name not in stored]
     if missing:
