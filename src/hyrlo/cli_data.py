@@ -141,10 +141,10 @@ def _policies(args: CollectArgs) -> tuple[list[Policy], int | None]:
 
 def _data_import(argv: Sequence[str]) -> None:
     args = parse(ImportArgs, argv, "hyrlo data import")
-    _check_out(args.out, args.source)
     data = read_states(
         args.source, max_episodes=args.max_episodes, observations=args.observations, timesteps=args.timesteps
     )
+    _check_out(args.out, args.source)
     _write_data(data, args.out)
 
 
