@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -167,8 +168,8 @@ def _data_info(argv: Sequence[str]) -> None:
     data = load_states(args.source, check_finite=False)
     rows = describe_steps(data)
     shown = rows if args.all or len(rows) <= 24 else [*rows[:10], None, *rows[-10:]]
-    table = Table(title=args.source)
-    for name in ("timestep", "states", "min", "mean", "max", "duplicates", "non-finite", "constant dims"):
+    table = Table(title=args.source, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))  # all columns fit into 80 characters
+    for name in ("step", "states", "min", "mean", "max", "duplicates", "non-finite", "constant"):
         table.add_column(name, justify="right", overflow="fold")
     for row in shown:
         table.add_row(*(["…"] * 8 if row is None else [_number(v) for v in row.values()]))
