@@ -101,8 +101,8 @@ def hammer_steps(sizes: Sizes) -> None:
     rows = [[name, f"{steps / np.median(s):,.0f}", quartiles(best / s)] for name, s in seconds.items()]
     what = "the expert's actions" if os.environ.get(VARIABLE) else "the hand goes down and closes"
     note = (
-        f"median and 25–75 % of {sizes.rounds} rounds in which each plays once; ratio to the best of Gymnasium's in the "
-        f"same round; {len(seeds)} episodes of {sizes.horizon} steps, {what}"
+        f"median and 25–75 % of {sizes.rounds} rounds in which each plays once; ratio, within a round, to the number of "
+        f"workers that is Gymnasium's best by its median; {len(seeds)} episodes of {sizes.horizon} steps, {what}"
     )
     show(f"{NAME}, environment steps", ["", "steps/s", "ratio"], rows, note)
 
