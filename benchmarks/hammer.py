@@ -20,12 +20,12 @@ from gymnasium.vector import AsyncVectorEnv
 
 import hyrlo
 from benchmarks.measure import in_turn, show
-from hyrlo.access import Rollout
-from hyrlo.envs.gym_model import episode_seeds
-from hyrlo.envs.gym_wrappers import Start
+from hyrlo.core.access import Rollout
+from hyrlo.core.policies import Policy
+from hyrlo.envs.gym.model import episode_seeds
+from hyrlo.envs.gym.wrappers import Start
 from hyrlo.envs.hammer import HORIZON, NAME, HammerWorld, available_cores
 from hyrlo.experiments.hammer_expert import VARIABLE, load_expert
-from hyrlo.policies import Policy
 
 ID = "gymnasium_robotics:AdroitHandHammer-v1"
 KEY = jax.random.key(0)

@@ -11,14 +11,14 @@ import numpy as np
 
 import hyrlo
 from benchmarks.measure import best_seconds, show, show_growth
-from hyrlo.access import Rollout
-from hyrlo.algorithms.fail import PRESETS
-from hyrlo.algorithms.foobar import FoobarConfig
-from hyrlo.algorithms.match import MatchConfig, match
-from hyrlo.data import ObservationDataset
+from hyrlo.core.access import Rollout
+from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import mmd2
 from hyrlo.envs import World
-from hyrlo.envs.gym_lock import VectorCombinationLock
+from hyrlo.envs.lock_gym import VectorCombinationLock
+from hyrlo.foobar import FoobarConfig
+from hyrlo.forward.fail import PRESETS
+from hyrlo.forward.match import MatchConfig, match
 
 STEP = 10  # the forward step that is timed
 FEW_ROUNDS = (20, 60)  # of a game too long to be played whole; either has all of the game's 20 checks

@@ -12,12 +12,12 @@ from pathlib import Path
 import jax
 import tyro
 
-from hyrlo.access import evaluate
+from hyrlo.core.access import evaluate
+from hyrlo.core.files import read_json
+from hyrlo.core.serialize import load_tree
 from hyrlo.envs import make
 from hyrlo.experiments.runner import write_csv
-from hyrlo.files import read_json
-from hyrlo.runs import seed_directories
-from hyrlo.serialize import load_tree
+from hyrlo.runs.directory import seed_directories
 
 
 def row(name: str, path: Path) -> dict[str, object]:

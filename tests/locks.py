@@ -7,9 +7,9 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Int
 
-from hyrlo.access import JaxTraceModel
+from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.policies import Policy
 from hyrlo.envs.lock import Lock, optimal_actions
-from hyrlo.policies import Policy
 
 H = 5
 N = 2000

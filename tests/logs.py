@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import parquet
 
-from hyrlo.cli import main
-from hyrlo.errors import DataError
-from hyrlo.readers import read_states
+from hyrlo.cli.main import main
+from hyrlo.core.errors import DataError
+from hyrlo.data.readers import read_states
 
 values = st.floats(allow_nan=False, allow_infinity=False, width=32)
 few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

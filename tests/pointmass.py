@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hyrlo.access import Spec
-from hyrlo.data import ObservationDataset
+from hyrlo.core.access import Spec
+from hyrlo.data.states import ObservationDataset
 
 
 class PointMass(eqx.Module):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyrlo.bounds import GUARANTEES, TABLE_1, Problem, Rate
-from hyrlo.cli import main
-from hyrlo.errors import HyrloError
+from hyrlo.cli.main import main
+from hyrlo.core.errors import HyrloError
+from hyrlo.theory.bounds import GUARANTEES, TABLE_1, Problem, Rate
 
 READINGS = ("printed", "proved")
 WHOLE = ("horizon", "actions", "rounds")

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from hyrlo.cli import main
+from hyrlo.cli.main import main
 from tests.algorithms.contract import BACKWARD, FORWARD
 
 RESULT_KEYS = {

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hyrlo.data import ObservationDataset, describe_steps
-from hyrlo.errors import DataError
+from hyrlo.core.errors import DataError
+from hyrlo.data.states import ObservationDataset, describe_steps
 
 values = st.floats(allow_nan=False, allow_infinity=False, width=32)
 sizes = st.integers(1, 4)

@@ -9,18 +9,18 @@ import re
 import numpy as np
 import pytest
 
-from hyrlo.access import Spec
-from hyrlo.cli import main
-from hyrlo.data import ObservationDataset
+from hyrlo.cli.main import main
+from hyrlo.core.access import Spec
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.files import write_json
+from hyrlo.core.serialize import save_policy
+from hyrlo.data.states import ObservationDataset
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, StepReport, ranges, reach, step_reports
 from hyrlo.diagnostics.report import advice, describe_data, verdict
-from hyrlo.diagnostics.two_sample import Comparison, Effects, MmdTest, TestConfig
+from hyrlo.distances.two_sample import Comparison, Effects, MmdTest, TestConfig
 from hyrlo.envs import make
 from hyrlo.envs.lock import BAD, LockConfig, behaviour_occupancy
-from hyrlo.errors import HyrloError
 from hyrlo.experiments.diagnose import data_occupancy, dynamics, exact_reach, truth
-from hyrlo.files import write_json
-from hyrlo.serialize import save_policy
 from tests.test_inadmissible import exact_model
 
 TEST = TestConfig(most=100, permutations=99, updates=300, resamples=50)

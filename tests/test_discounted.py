@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hyrlo
-from hyrlo.cli import main
-from hyrlo.envs.discounted import (
+from hyrlo.cli.main import main
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.policies import Uniform
+from hyrlo.theory.discounted import (
     DiscountedConfig,
     DiscountedEnv,
     DiscountedInteractiveModel,
@@ -24,8 +26,6 @@ from hyrlo.envs.discounted import (
     random_policy,
     table_policy,
 )
-from hyrlo.errors import HyrloError
-from hyrlo.policies import Uniform
 
 problems = st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.3, 0.9]), st.sampled_from([0, 1, 2]))
 

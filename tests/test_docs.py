@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hyrlo.cli import main
+from hyrlo.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyrlo import readers
-from hyrlo.data import ObservationDataset
-from hyrlo.errors import DataError
+from hyrlo.core.errors import DataError
+from hyrlo.data.states import ObservationDataset, readers
 from tests.logs import episodes_of_any_length, few, same_steps
 
 pytestmark = [

@@ -9,15 +9,15 @@ from pathlib import Path
 import jax
 import pytest
 
-from hyrlo.algorithms.distil import DistilConfig
-from hyrlo.cli import main
-from hyrlo.errors import RunError
+from hyrlo.baselines.distil import DistilConfig
+from hyrlo.cli.main import main
+from hyrlo.core.errors import RunError
+from hyrlo.core.networks import MLP
+from hyrlo.core.policies import Softmax
+from hyrlo.core.serialize import policy_fingerprint, save_policy
 from hyrlo.experiments import EXPERIMENTS, hammer
 from hyrlo.experiments.runner import Finished, RunSpec, spread
-from hyrlo.networks import MLP
-from hyrlo.policies import Softmax
-from hyrlo.runs import roll_in_of
-from hyrlo.serialize import policy_fingerprint, save_policy
+from hyrlo.runs.directory import roll_in_of
 
 
 @pytest.mark.parametrize("name", ["lock", "inadmissible", "horizon-scaling", "gymnasium", "estimators", "hammer"])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyrlo.access import JaxResetModel, JaxTraceModel
+from hyrlo.core.access import JaxResetModel, JaxTraceModel
+from hyrlo.core.errors import HyrloError
 from hyrlo.diagnostics.coverage import (
     best_covered,
     coverage,
@@ -25,7 +26,7 @@ from hyrlo.distances.value import (
     value_ipm,
     value_witnesses,
 )
-from hyrlo.envs.finite import (
+from hyrlo.theory.finite import (
     FiniteMDP,
     TablePolicy,
     deterministic_q,
@@ -34,8 +35,7 @@ from hyrlo.envs.finite import (
     sample_states,
     state_frequencies,
 )
-from hyrlo.envs.hardness import hard_tv
-from hyrlo.errors import HyrloError
+from hyrlo.theory.hardness import hard_tv
 
 seeds = st.integers(0, 10**6)
 few = settings(max_examples=15, deadline=None)

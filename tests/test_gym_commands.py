@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hyrlo.cli import main
-from hyrlo.envs.gym_collect import collect_states
+from hyrlo.cli.main import main
+from hyrlo.envs.gym.collect import collect_states
 from tests.locks import Always
 from tests.walks import SMALL, WALK, small_data, walk
 

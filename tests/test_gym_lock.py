@@ -10,10 +10,10 @@ import scipy.linalg
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from hyrlo.access import evaluate
+from hyrlo.core.access import evaluate
+from hyrlo.core.policies import Uniform
 from hyrlo.envs import make
 from hyrlo.envs.lock import BAD, Lock, LockConfig, optimal_actions
-from hyrlo.policies import Uniform
 
 ID = "hyrlo/CombinationLock-v0"
 H = 5

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.cli import main
-from hyrlo.envs.gym import GymResetModel
-from hyrlo.envs.gym_reset import Resettable, resettable
-from hyrlo.policies import switch
+from hyrlo.cli.main import main
+from hyrlo.core.policies import switch
+from hyrlo.envs.gym.reset import Resettable, resettable
+from hyrlo.envs.gym.world import GymResetModel
 from tests.locks import always
 from tests.walks import KEY, LOCK_ID, SMALL, Constant, message, walk
 

@@ -12,20 +12,20 @@ import pytest
 from PIL import Image
 
 import hyrlo
-from hyrlo.access import TraceModel
-from hyrlo.cli import main
-from hyrlo.data import ObservationDataset
+from hyrlo.cli.main import main
+from hyrlo.core.access import TraceModel
+from hyrlo.core.networks import MLP
+from hyrlo.core.policies import Gaussian
+from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import hammer
-from hyrlo.envs.gym import load_libraries
-from hyrlo.envs.gym_model import episode_seeds
-from hyrlo.envs.gym_wrappers import Start
+from hyrlo.envs.gym.model import episode_seeds
+from hyrlo.envs.gym.world import load_libraries
+from hyrlo.envs.gym.wrappers import Start
 from hyrlo.envs.hammer import NAME, HammerConfig, HammerVector, single_hammer
 from hyrlo.experiments.hammer_expert import ARRAYS, expert_states, expert_transitions, load_expert
 from hyrlo.experiments.hammer_logs import main as record
-from hyrlo.networks import MLP
-from hyrlo.policies import Gaussian
-from hyrlo.render import MUJOCO_HELP, render_strip
-from hyrlo.transitions import TransitionDataset
+from hyrlo.runs.render import MUJOCO_HELP, render_strip
 from tests.test_cli import one_line_error
 from tests.walks import KEY, message, same
 
@@ -89,7 +89,7 @@ def test_every_step_is_gymnasiums(reward, paid):
 
 def test_a_world_of_trace_models():
     world = hyrlo.make(NAME, num_envs=4)
-    assert world.spec == hyrlo.access.Spec(50, 46, 0, 26, ends=False)
+    assert world.spec == hyrlo.core.access.Spec(50, 46, 0, 26, ends=False)
     model = world.trace_model()
     assert isinstance(model, TraceModel)
     batch = model.rollout(KEY, world.spec.uniform(), 6, record=(0, 3), next_states=True, stop=5)
@@ -286,7 +286,7 @@ def test_its_logs_are_states_or_transitions_of_the_same_episodes(tmp_path):
 
 
 def test_frames_side_by_side(tmp_path):
-    world, policy = hyrlo.make(NAME, 2), hyrlo.policies.UniformBox(26)
+    world, policy = hyrlo.make(NAME, 2), hyrlo.core.policies.UniformBox(26)
     file = tmp_path / "strip.png"
     assert "steps are (0, 3)" in message(lambda: render_strip(world, policy, file, steps=(0, 3)))
     assert "ends with .png" in message(lambda: render_strip(world, policy, tmp_path / "strip.gif"))
@@ -304,7 +304,7 @@ def test_frames_side_by_side(tmp_path):
 def test_what_cannot_be_drawn_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "glass")
     world = hyrlo.make(NAME, 2)
-    said = message(lambda: render_strip(world, hyrlo.policies.UniformBox(26), tmp_path / "s.png", steps=(0,)))
+    said = message(lambda: render_strip(world, hyrlo.core.policies.UniformBox(26), tmp_path / "s.png", steps=(0,)))
     assert "hammer-binary: cannot be rendered" in said
     assert MUJOCO_HELP in said
     assert not list(tmp_path.iterdir())

@@ -6,14 +6,14 @@ import json
 import numpy as np
 import pytest
 
-from hyrlo.cli import main
+from hyrlo.cli.main import main
+from hyrlo.core.errors import HyrloError
 from hyrlo.diagnostics.coverage import coverage, forward_coverage
 from hyrlo.distances.value import total_variation
 from hyrlo.envs import DEFAULT_HORIZONS, ENVIRONMENTS, make
-from hyrlo.envs.finite import state_frequencies
-from hyrlo.envs.hardness import hard_tree, hard_tv, search, search_is_blind, tv_minimisers, tv_of
-from hyrlo.errors import HyrloError
 from hyrlo.experiments.theory_hardness import check_tree, check_tv, reset_episodes
+from hyrlo.theory.finite import state_frequencies
+from hyrlo.theory.hardness import hard_tree, hard_tv, search, search_is_blind, tv_minimisers, tv_of
 
 
 def children(tree, h, node):

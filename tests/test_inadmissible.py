@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hyrlo.access import JaxResetModel, evaluate
-from hyrlo.cli import main
-from hyrlo.data import ObservationDataset
+from hyrlo.cli.main import main
+from hyrlo.core.access import JaxResetModel, evaluate
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.policies import switch
+from hyrlo.data.states import ObservationDataset
 from hyrlo.envs import DEFAULT_HORIZONS, ENVIRONMENTS, make
-from hyrlo.envs.finite import FiniteMDP
 from hyrlo.envs.lock import (
     BAD,
     Lock,
@@ -21,8 +22,7 @@ from hyrlo.envs.lock import (
     optimal_success,
     optimal_value,
 )
-from hyrlo.errors import HyrloError
-from hyrlo.policies import switch
+from hyrlo.theory.finite import FiniteMDP
 from tests.locks import KEY, Shifted, binomial_error
 
 NAMES = ["lock-benign", "lock-adversarial"]

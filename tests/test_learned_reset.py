@@ -9,14 +9,14 @@ from gymnasium.utils.env_checker import check_env
 
 import hyrlo
 import tests.gym_envs  # noqa: F401 - registers environments
-from hyrlo.algorithms.fail import PRESETS as FAIL
-from hyrlo.algorithms.foobar import FoobarConfig, foobar
-from hyrlo.errors import HyrloError
-from hyrlo.files import write_json
-from hyrlo.learned_reset import Actor
-from hyrlo.networks import MLP
-from hyrlo.policies import Gaussian, Mixture, Softmax, Stack, Uniform, UniformBox
-from hyrlo.runs import Run, RunDirectory, kept_policy
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.files import write_json
+from hyrlo.core.networks import MLP
+from hyrlo.core.policies import Gaussian, Mixture, Softmax, Stack, Uniform, UniformBox
+from hyrlo.foobar import FoobarConfig, foobar
+from hyrlo.forward.fail import PRESETS as FAIL
+from hyrlo.runs.directory import Run, RunDirectory, kept_policy
+from hyrlo.runs.learned_reset import Actor
 
 
 def network(inputs, outputs, seed=0):
@@ -183,8 +183,8 @@ def test_directories_of_policies_and_runs(tmp_path):
 def test_a_foobar_run_keeps_its_roll_in(tmp_path, monkeypatch):
     """What is kept is the forward policy, and it is there before the backward pass ends."""
     forward = constant(2)
-    monkeypatch.setattr("hyrlo.algorithms.foobar.forward_pass.fail", lambda *args: forward)
-    monkeypatch.setattr("hyrlo.algorithms.foobar.backward_pass.psdp_trace", lambda *args: constant(0))
+    monkeypatch.setattr("hyrlo.foobar.forward_pass.fail", lambda *args: forward)
+    monkeypatch.setattr("hyrlo.foobar.backward_pass.psdp_trace", lambda *args: constant(0))
     run = RunDirectory(tmp_path / "run", {"algo": "foobar", "horizon": 6})
     with pytest.raises(HyrloError, match="holds no forward policy"):
         hyrlo.LearnedReset(gymnasium.make("MountainCar-v0"), run.path)

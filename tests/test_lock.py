@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hyrlo.access import JaxTraceModel, evaluate
+from hyrlo.core.access import JaxTraceModel, evaluate
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.policies import Uniform, switch
 from hyrlo.envs import make
 from hyrlo.envs.lock import (
     BAD,
@@ -16,8 +18,6 @@ from hyrlo.envs.lock import (
     latent_occupancy,
     optimal_value,
 )
-from hyrlo.errors import HyrloError
-from hyrlo.policies import Uniform, switch
 from tests.locks import (
     KEY,
     LOCK,

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from hyrlo import readers
-from hyrlo.cli import main
-from hyrlo.data import ObservationDataset
-from hyrlo.errors import DataError
-from hyrlo.readers import read_states, write_minari
-from hyrlo.transitions import TransitionDataset, load_states
+from hyrlo.cli.main import main
+from hyrlo.core.errors import DataError
+from hyrlo.data.readers import read_states, write_minari
+from hyrlo.data.states import ObservationDataset, readers
+from hyrlo.data.transitions import TransitionDataset, load_states
 from tests.logs import (
     BY_STEP,
     EPISODES,

@@ -10,8 +10,8 @@ import pytest
 import safetensors.numpy
 
 import hyrlo
-from hyrlo.runs import Run
-from hyrlo.training import preset_config, versions
+from hyrlo.runs.directory import Run
+from hyrlo.runs.training import preset_config, versions
 from tests.test_cli import one_line_error, run, train_small
 from tests.walks import KEY, message
 
@@ -79,7 +79,7 @@ def test_a_policy_with_numbers_that_are_none_is_neither_saved_nor_loaded(copy, c
     file.write_bytes(safetensors.numpy.save(tensors))
     assert run("eval", copy) == 2
     assert f"policy.safetensors: {name}[1, 2, 0] is nan" in one_line_error(capsys)
-    broken = hyrlo.policies.Switch(policy, policy, np.array(np.inf))
+    broken = hyrlo.core.policies.Switch(policy, policy, np.array(np.inf))
     before = set(os.listdir(copy))
     assert "at[] is inf" in message(lambda: hyrlo.save_policy(copy, broken))
     assert set(os.listdir(copy)) == before

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image, ImageSequence
 
 import hyrlo
-from hyrlo.files import write_json
-from hyrlo.networks import MLP
-from hyrlo.policies import Softmax
-from hyrlo.render import render_run
+from hyrlo.core.files import write_json
+from hyrlo.core.networks import MLP
+from hyrlo.core.policies import Softmax
+from hyrlo.runs.render import render_run
 from tests.test_cli import one_line_error, run
 
 

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import pytest
 
 import hyrlo
-from hyrlo.errors import HyrloError
-from hyrlo.networks import MLP
-from hyrlo.policies import Gaussian, Mixture, Softmax, Stack, Uniform, known_steps, switch
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.networks import MLP
+from hyrlo.core.policies import Gaussian, Mixture, Softmax, Stack, Uniform, known_steps, switch
 
 STATES = 8  # of the lock with three steps
 

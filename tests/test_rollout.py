@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.access import JaxResetModel, JaxTraceModel, ResetModel, evaluate, require_reset
+from hyrlo.core.access import JaxResetModel, JaxTraceModel, ResetModel, evaluate, require_reset
+from hyrlo.core.errors import AccessError
+from hyrlo.core.policies import Policy, Stack, Uniform, switch
 from hyrlo.envs.lock import BAD, optimal_actions
-from hyrlo.errors import AccessError
-from hyrlo.policies import Policy, Stack, Uniform, switch
 from tests.locks import (
     KEY,
     LOCK,

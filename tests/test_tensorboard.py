@@ -6,9 +6,9 @@ import json
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hyrlo.algorithms import ALGORITHMS
-from hyrlo.cli import main
-from hyrlo.tensorboard import TensorBoard
+from hyrlo.cli.main import main
+from hyrlo.runs.algorithms import ALGORITHMS
+from hyrlo.runs.tensorboard import TensorBoard
 from tests.test_cli import one_line_error, run
 
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hyrlo.cli import main
-from hyrlo.data import ObservationDataset
+from hyrlo.cli.main import main
+from hyrlo.core.errors import DataError
+from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset, Transitions, has_actions_and_rewards, load_states
 from hyrlo.envs import make
 from hyrlo.envs.lock import BAD
-from hyrlo.errors import DataError
-from hyrlo.transitions import TransitionDataset, Transitions, has_actions_and_rewards, load_states
 
 values = st.floats(allow_nan=False, allow_infinity=False, width=32)
 whole = st.integers(0, 2**31 - 1)

@@ -7,8 +7,8 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from hyrlo.diagnostics.two_sample import Samples, TestConfig, compare, effects, held_out_scores, mmd_test, rank_test
-from hyrlo.errors import HyrloError
+from hyrlo.core.errors import HyrloError
+from hyrlo.distances.two_sample import Samples, TestConfig, compare, effects, held_out_scores, mmd_test, rank_test
 
 RNG = np.random.default_rng(0)
 SHIFT = 1.5

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyrlo.errors import DataError
-from hyrlo.transitions import TransitionDataset, Transitions
+from hyrlo.core.errors import DataError
+from hyrlo.data.transitions import TransitionDataset, Transitions
 
 
 def trajectories(n=3, horizon=2, size=4, action_size=5, seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.policies import Policy
+from hyrlo.core.policies import Policy
 
 KEY = jax.random.key(3)
 LOCK_ID = "gym:hyrlo/CombinationLock-v0"

@@ -1,14 +1,14 @@
 """Hybrid reinforcement learning from offline observation alone."""
 
-from hyrlo.access import AccessError, ResetModel, TraceModel, evaluate
-from hyrlo.data import ObservationDataset
+from hyrlo.core.access import AccessError, ResetModel, TraceModel, evaluate
+from hyrlo.core.errors import DataError, HyrloError, RunError
+from hyrlo.core.policies import Policy, Uniform, switch
+from hyrlo.core.serialize import load_policy, save_policy
+from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import make
-from hyrlo.errors import DataError, HyrloError, RunError
-from hyrlo.learned_reset import LearnedReset
-from hyrlo.policies import Policy, Uniform, switch
-from hyrlo.serialize import load_policy, save_policy
-from hyrlo.training import Trained, evaluate_run, load_run, preset_config, train
-from hyrlo.transitions import TransitionDataset
+from hyrlo.runs.learned_reset import LearnedReset
+from hyrlo.runs.training import Trained, evaluate_run, load_run, preset_config, train
 
 __version__ = "0.1.0"
 

@@ -1,5 +1,5 @@
 """`python -m hyrlo`."""
 
-from hyrlo.cli import run
+from hyrlo.cli.main import run
 
 run()

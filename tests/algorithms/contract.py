@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 
 import hyrlo
-from hyrlo.algorithms import ALGORITHMS
-from hyrlo.algorithms.briee import BrieeConfig
-from hyrlo.algorithms.cpi import CpiConfig
-from hyrlo.algorithms.distil import DistilConfig
-from hyrlo.algorithms.dynamics import DynamicsConfig
-from hyrlo.algorithms.fit import FitConfig
-from hyrlo.algorithms.hyq import HyqConfig
-from hyrlo.algorithms.inter_fail import InterFailConfig
-from hyrlo.algorithms.minmax import GameConfig
-from hyrlo.algorithms.online import OnlineConfig
-from hyrlo.algorithms.rlpd import RlpdConfig
-from hyrlo.algorithms.sac import SacConfig
-from hyrlo.algorithms.track import TrackConfig
+from hyrlo.backward.cpi import CpiConfig
+from hyrlo.backward.sac import SacConfig
+from hyrlo.baselines.briee import BrieeConfig
+from hyrlo.baselines.distil import DistilConfig
+from hyrlo.baselines.hyq import HyqConfig
+from hyrlo.baselines.online import OnlineConfig
+from hyrlo.baselines.rlpd import RlpdConfig
+from hyrlo.core.regression import FitConfig
+from hyrlo.forward.dynamics import DynamicsConfig
+from hyrlo.forward.minmax import GameConfig
+from hyrlo.forward.track import TrackConfig
+from hyrlo.runs.algorithms import ALGORITHMS
+from hyrlo.theory.inter_fail import InterFailConfig
 
 HORIZON, FORWARD, BACKWARD = 3, 40, 60
 FORWARD_STEPS = FORWARD * sum(h + 1 for h in range(HORIZON))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.algorithms import ALGORITHMS
-from hyrlo.runs import Run, RunDirectory
+from hyrlo.runs.algorithms import ALGORITHMS
+from hyrlo.runs.directory import Run, RunDirectory
 from tests.algorithms import contract
 
 every_algorithm = pytest.mark.parametrize("algo", sorted(contract.VARIANTS))

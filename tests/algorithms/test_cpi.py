@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.algorithms import ALGORITHMS
-from hyrlo.algorithms.cpi import (
+from hyrlo.backward.cpi import (
     CpiConfig,
     Samples,
     collect,
@@ -20,9 +19,15 @@ from hyrlo.algorithms.cpi import (
     most_updates,
     sampled_estimates,
 )
-from hyrlo.algorithms.fit import FitConfig
-from hyrlo.algorithms.sac import SacConfig
-from hyrlo.envs.discounted import (
+from hyrlo.backward.sac import SacConfig
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.networks import MLP
+from hyrlo.core.policies import Blend, Greedy
+from hyrlo.core.regression import FitConfig
+from hyrlo.experiments.stationary import EPSILON, Problem, cpi_row
+from hyrlo.runs.algorithms import ALGORITHMS
+from hyrlo.runs.directory import Run
+from hyrlo.theory.discounted import (
     DiscountedEnv,
     DiscountedMDP,
     DiscountedTraceModel,
@@ -30,11 +35,6 @@ from hyrlo.envs.discounted import (
     random_policy,
     table_policy,
 )
-from hyrlo.errors import HyrloError
-from hyrlo.experiments.stationary import EPSILON, Problem, cpi_row
-from hyrlo.networks import MLP
-from hyrlo.policies import Blend, Greedy
-from hyrlo.runs import Run
 
 EPS = 0.02
 FIT = FitConfig(model="mlp", solver="sgd", hidden=16, updates=150, learning_rate=5e-3, batch=128, restarts=2, rounds=1)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hyrlo.access import JaxTraceModel
-from hyrlo.algorithms.distil import DistilConfig, distil
-from hyrlo.policies import Policy
-from hyrlo.runs import Run
+from hyrlo.baselines.distil import DistilConfig, distil
+from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.policies import Policy
+from hyrlo.runs.directory import Run
 from tests.pointmass import PointMass
 
 KEY = jax.random.key(0)

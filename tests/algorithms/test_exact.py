@@ -5,16 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hyrlo.access import JaxResetModel, JaxTraceModel
-from hyrlo.algorithms.fail import FailConfig, fail
-from hyrlo.algorithms.fit import FitConfig
-from hyrlo.algorithms.foobar import FoobarConfig, foobar
-from hyrlo.algorithms.minmax import GameConfig
-from hyrlo.algorithms.psdp import PsdpConfig, psdp, psdp_trace
-from hyrlo.data import ObservationDataset
-from hyrlo.envs.finite import FiniteMDP
-from hyrlo.policies import Uniform
-from hyrlo.runs import Run
+from hyrlo.backward.psdp import PsdpConfig, psdp, psdp_trace
+from hyrlo.core.access import JaxResetModel, JaxTraceModel
+from hyrlo.core.policies import Uniform
+from hyrlo.core.regression import FitConfig
+from hyrlo.data.states import ObservationDataset
+from hyrlo.foobar import FoobarConfig, foobar
+from hyrlo.forward.fail import FailConfig, fail
+from hyrlo.forward.minmax import GameConfig
+from hyrlo.runs.directory import Run
+from hyrlo.theory.finite import FiniteMDP
 from tests.pointmass import PointMass
 
 HORIZON, STATES, ACTIONS = 3, 4, 3

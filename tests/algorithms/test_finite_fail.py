@@ -6,8 +6,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyrlo.access import JaxTraceModel
-from hyrlo.algorithms.finite_fail import (
+from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.errors import HyrloError
+from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, greedy_witnesses, ipm, value_witnesses
+from hyrlo.experiments.theory_guarantees import (
+    fit_error,
+    fixed_action_example,
+    one_sided_example,
+    random_case,
+    range_example,
+    study,
+)
+from hyrlo.experiments.theory_states import copies_lock, learn, samples_needed
+from hyrlo.theory.finite import (
+    FiniteMDP,
+    deterministic_q,
+    one_step_policies,
+    sample_states,
+    state_frequencies,
+    uniform_policy,
+)
+from hyrlo.theory.finite_fail import (
     AllPolicies,
     FinitePolicies,
     exact_returns,
@@ -22,26 +41,7 @@ from hyrlo.algorithms.finite_fail import (
     smallest_ipm,
     witness_classes,
 )
-from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, greedy_witnesses, ipm, value_witnesses
-from hyrlo.envs.finite import (
-    FiniteMDP,
-    deterministic_q,
-    one_step_policies,
-    sample_states,
-    state_frequencies,
-    uniform_policy,
-)
-from hyrlo.envs.hardness import hard_tv
-from hyrlo.errors import HyrloError
-from hyrlo.experiments.theory_guarantees import (
-    fit_error,
-    fixed_action_example,
-    one_sided_example,
-    random_case,
-    range_example,
-    study,
-)
-from hyrlo.experiments.theory_states import copies_lock, learn, samples_needed
+from hyrlo.theory.hardness import hard_tv
 
 few = settings(max_examples=8, deadline=None)
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hyrlo.algorithms.fit import FitConfig, Samples, search
+from hyrlo.core.regression import FitConfig, Samples, search
 
 
 class Plateau(eqx.Module):

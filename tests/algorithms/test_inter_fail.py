@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.access import Rollout
-from hyrlo.algorithms.inter_fail import InterFailConfig, inter_fail, new_game, play_round
-from hyrlo.errors import AccessError, HyrloError
+from hyrlo.core.access import Rollout
+from hyrlo.core.errors import AccessError, HyrloError
 from hyrlo.experiments.stationary import Problem, chain_row, distance_to_ball, forward_row, learn
-from hyrlo.runs import Run
+from hyrlo.runs.directory import Run
+from hyrlo.theory.inter_fail import InterFailConfig, inter_fail, new_game, play_round
 
 S, A, N = 4, 3, 60
 

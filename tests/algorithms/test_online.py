@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.access import JaxTraceModel
-from hyrlo.algorithms import briee, hyq
-from hyrlo.algorithms.fit import FitConfig
-from hyrlo.algorithms.online import Buffer, OnlineConfig, Tuples
-from hyrlo.envs.finite import FiniteMDP
-from hyrlo.networks import OptimisticQ
-from hyrlo.policies import Uniform
-from hyrlo.runs import Run
-from hyrlo.transitions import TransitionDataset, Transitions
+from hyrlo.baselines import briee, hyq
+from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples
+from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.networks import OptimisticQ
+from hyrlo.core.policies import Uniform
+from hyrlo.core.regression import FitConfig
+from hyrlo.data.transitions import TransitionDataset, Transitions
+from hyrlo.runs.directory import Run
+from hyrlo.theory.finite import FiniteMDP
 
 HORIZON, STATES, ACTIONS = 3, 4, 3
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hyrlo.access import JaxTraceModel, Rollout, Spec
-from hyrlo.algorithms import rlpd
-from hyrlo.algorithms import sac as s
-from hyrlo.policies import Policy, SquashedGaussian
-from hyrlo.runs import Run
-from hyrlo.transitions import TransitionDataset, Transitions
+from hyrlo.backward import sac as s
+from hyrlo.baselines import rlpd
+from hyrlo.core.access import JaxTraceModel, Rollout, Spec
+from hyrlo.core.policies import Policy, SquashedGaussian
+from hyrlo.data.transitions import TransitionDataset, Transitions
+from hyrlo.runs.directory import Run
 from tests.algorithms.contract import sizes
 from tests.pointmass import PointMass
 

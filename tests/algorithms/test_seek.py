@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.access import JaxTraceModel
-from hyrlo.algorithms.seek import SeekConfig, density_ratio, seek
-from hyrlo.policies import Mixture
-from hyrlo.runs import Run
+from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.policies import Mixture
+from hyrlo.forward.seek import SeekConfig, density_ratio, seek
+from hyrlo.runs.directory import Run
 from tests.locks import always
 
 

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hyrlo.access import JaxTraceModel, Rollout, Spec
-from hyrlo.algorithms import goals as g
-from hyrlo.algorithms import track as t
-from hyrlo.algorithms.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, pasts, with_step_scale
-from hyrlo.algorithms.fail import PRESETS, FailConfig, fail
-from hyrlo.algorithms.foobar import PRESETS as FOOBAR
-from hyrlo.data import ObservationDataset
+from hyrlo.core.access import JaxTraceModel, Rollout, Spec
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.policies import Policy
+from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import mmd2
-from hyrlo.errors import HyrloError
-from hyrlo.policies import Policy
-from hyrlo.runs import Run, RunDirectory
+from hyrlo.foobar import PRESETS as FOOBAR
+from hyrlo.forward import goals as g
+from hyrlo.forward import track as t
+from hyrlo.forward.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, pasts, with_step_scale
+from hyrlo.forward.fail import PRESETS, FailConfig, fail
+from hyrlo.runs.directory import Run, RunDirectory
 from tests.pointmass import Coasting, PointMass, drifting
 
 KEY = jax.random.key(0)

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import hyrlo
-from hyrlo.access import JaxTraceModel
-from hyrlo.algorithms import witness as w
-from hyrlo.algorithms.fail import PRESETS, FailConfig, fail
-from hyrlo.algorithms.fit import FitConfig, Samples
-from hyrlo.algorithms.match import regressed_mmd
-from hyrlo.algorithms.minmax import GameConfig
-from hyrlo.envs.finite import FiniteMDP
+from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.networks import MLP
+from hyrlo.core.regression import FitConfig, Samples
 from hyrlo.envs.lock import Lock
-from hyrlo.errors import HyrloError
-from hyrlo.networks import MLP
-from hyrlo.runs import Run
+from hyrlo.forward import witness as w
+from hyrlo.forward.fail import PRESETS, FailConfig, fail
+from hyrlo.forward.match import regressed_mmd
+from hyrlo.forward.minmax import GameConfig
+from hyrlo.runs.directory import Run
+from hyrlo.theory.finite import FiniteMDP
 from tests.algorithms.test_exact import ACTIONS, HORIZON, STATES, behaviour, probabilities
 from tests.pointmass import PointMass, drifting
 

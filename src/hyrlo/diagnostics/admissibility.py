@@ -25,14 +25,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from hyrlo.access import TraceModel
-from hyrlo.algorithms.fail import PRESETS, FailConfig, fail
-from hyrlo.data import ObservationDataset
-from hyrlo.diagnostics.two_sample import Comparison, TestConfig, compare
-from hyrlo.errors import HyrloError, check_positive
-from hyrlo.policies import Policy
-from hyrlo.progress import Progress
-from hyrlo.runs import Run
+from hyrlo.core.access import TraceModel
+from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.policies import Policy
+from hyrlo.data.states import ObservationDataset
+from hyrlo.distances.two_sample import Comparison, TestConfig, compare
+from hyrlo.forward.fail import PRESETS, FailConfig, fail
+from hyrlo.runs.directory import Run
+from hyrlo.runs.progress import Progress
 
 Origin = Literal["", "new", "inherited"]
 

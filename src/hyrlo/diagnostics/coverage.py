@@ -17,8 +17,8 @@ import scipy.sparse
 from jaxtyping import Float
 from scipy.optimize import linprog
 
-from hyrlo.envs.finite import MOST_POLICIES, Distributions, FiniteMDP, Table
-from hyrlo.errors import HyrloError
+from hyrlo.core.errors import HyrloError
+from hyrlo.theory.finite import MOST_POLICIES, Distributions, FiniteMDP, Table
 
 
 def density_ratio(p: Distributions, q: Distributions) -> float:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from hyrlo.access import Ledger, Spec
-from hyrlo.data import ObservationDataset, describe_steps
+from hyrlo.core.access import Ledger, Spec
+from hyrlo.core.files import write_atomically, write_json
+from hyrlo.data.states import ObservationDataset, describe_steps
 from hyrlo.diagnostics import page
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, StepReport, ranges
-from hyrlo.files import write_atomically, write_json
 
 FEW = 200
 """States a step below which little can be said."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from hyrlo.networks import pick
+from hyrlo.core.networks import pick
 
 BLOCK = 512
 

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float
 
-from hyrlo.errors import HyrloError
+from hyrlo.core.errors import HyrloError
 
 Witness = Float[np.ndarray, " states"]
 Values = Float[np.ndarray, "f states actions"]

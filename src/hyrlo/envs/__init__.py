@@ -12,15 +12,14 @@ import gymnasium
 import jax
 from jaxtyping import PRNGKeyArray
 
-from hyrlo.access import JaxResetModel, JaxTraceModel, ResetModel, Spec, TraceModel
-from hyrlo.data import ObservationDataset
-from hyrlo.envs.discounted import NAME as DISCOUNTED
-from hyrlo.envs.discounted import DiscountedConfig, DiscountedWorld
-from hyrlo.envs.gym import PREFIX, GymConfig, GymWorld
+from hyrlo.core.access import JaxResetModel, JaxTraceModel, ResetModel, Spec, TraceModel
+from hyrlo.core.errors import HyrloError
+from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset
+from hyrlo.envs.gym.world import PREFIX, GymConfig, GymWorld
 from hyrlo.envs.hammer import HORIZON as HAMMER_HORIZON
 from hyrlo.envs.hammer import NAME as HAMMER
 from hyrlo.envs.hammer import HammerConfig, HammerWorld
-from hyrlo.envs.hardness import HARD, HARD_HORIZONS, make_hard
 from hyrlo.envs.lock import (
     Lock,
     LockConfig,
@@ -29,8 +28,9 @@ from hyrlo.envs.lock import (
     inadmissible_observations,
     inadmissible_occupancy,
 )
-from hyrlo.errors import HyrloError
-from hyrlo.transitions import TransitionDataset
+from hyrlo.theory.discounted import NAME as DISCOUNTED
+from hyrlo.theory.discounted import DiscountedConfig, DiscountedWorld
+from hyrlo.theory.hardness import HARD, HARD_HORIZONS, make_hard
 
 ENVIRONMENTS = {
     "lock": "rich-observation combination lock; any horizon, 10 actions, random search needs 10^H episodes",
@@ -50,8 +50,8 @@ SIMULATED = (PREFIX, HAMMER)
 
 gymnasium.register(
     "hyrlo/CombinationLock-v0",
-    entry_point="hyrlo.envs.gym_lock:CombinationLock",
-    vector_entry_point="hyrlo.envs.gym_lock:VectorCombinationLock",
+    entry_point="hyrlo.envs.lock_gym:CombinationLock",
+    vector_entry_point="hyrlo.envs.lock_gym:VectorCombinationLock",
 )
 
 

@@ -20,14 +20,14 @@ import numpy as np
 from gymnasium.utils.seeding import np_random
 from jaxtyping import Bool, Float
 
-from hyrlo.access import ResetModel, Spec
-from hyrlo.data import ObservationDataset
-from hyrlo.envs.gym import load_libraries
-from hyrlo.envs.gym_model import GymTraceModel
-from hyrlo.envs.gym_vector import News, Vector
-from hyrlo.envs.gym_wrappers import Start, describe
-from hyrlo.errors import AccessError, HyrloError
-from hyrlo.transitions import TransitionDataset
+from hyrlo.core.access import ResetModel, Spec
+from hyrlo.core.errors import AccessError, HyrloError
+from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset
+from hyrlo.envs.gym.model import GymTraceModel
+from hyrlo.envs.gym.vector import News, Vector
+from hyrlo.envs.gym.world import load_libraries
+from hyrlo.envs.gym.wrappers import Start, describe
 
 if TYPE_CHECKING:
     import mujoco

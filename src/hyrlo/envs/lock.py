@@ -19,9 +19,9 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.access import Spec
-from hyrlo.errors import HyrloError, check_seed
-from hyrlo.policies import Step
+from hyrlo.core.access import Spec
+from hyrlo.core.errors import HyrloError, check_seed
+from hyrlo.core.policies import Step
 
 LATENTS = 3
 BAD = 2

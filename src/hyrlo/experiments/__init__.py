@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from hyrlo.errors import RunError
+from hyrlo.core.errors import RunError
+from hyrlo.core.files import write_atomically
 from hyrlo.experiments import (
     diagnose,
     estimators,
@@ -19,7 +20,6 @@ from hyrlo.experiments import (
 )
 from hyrlo.experiments.recipes import Scale
 from hyrlo.experiments.runner import Finished, RunSpec, execute, say
-from hyrlo.files import write_atomically
 
 
 class Experiment(Protocol):

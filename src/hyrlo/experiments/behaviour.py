@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from hyrlo.policies import Actions, Policy, Step
+from hyrlo.core.policies import Actions, Policy, Step
 
 
 class Pump(Policy):

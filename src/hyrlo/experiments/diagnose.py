@@ -14,15 +14,15 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
-from hyrlo.algorithms.fail import PRESETS
-from hyrlo.algorithms.minmax import GameConfig
+from hyrlo.core.serialize import load_policy
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, ranges, reach
-from hyrlo.diagnostics.two_sample import TestConfig
+from hyrlo.distances.two_sample import TestConfig
 from hyrlo.envs import INADMISSIBLE, World, make
 from hyrlo.envs.lock import BAD, OPENING, SLIP, Lock, behaviour_occupancy, inadmissible_occupancy
 from hyrlo.experiments.recipes import Scale
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, write_csv
-from hyrlo.serialize import load_policy
+from hyrlo.forward.fail import PRESETS
+from hyrlo.forward.minmax import GameConfig
 
 TITLE = "does diagnose flag the inadmissible locks at the right steps, and the admissible one not at all"
 HORIZON = {"smoke": 3, "quick": 10, "paper": 10}

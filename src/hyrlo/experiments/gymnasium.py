@@ -10,16 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hyrlo import plots
-from hyrlo.algorithms.foobar import PRESETS as FOOBAR
-from hyrlo.algorithms.sac import PRESETS as SAC
-from hyrlo.data import ObservationDataset
+from hyrlo.backward.sac import PRESETS as SAC
+from hyrlo.core.policies import Policy
+from hyrlo.data.states import ObservationDataset
 from hyrlo.envs import World, make
-from hyrlo.envs.gym_collect import Noisy, collect_states
+from hyrlo.envs.gym.collect import Noisy, collect_states
 from hyrlo.experiments.behaviour import Balance, Pump
 from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
-from hyrlo.policies import Policy
+from hyrlo.foobar import PRESETS as FOOBAR
+from hyrlo.runs import plots
 
 TITLE = "MountainCar, CartPole and MountainCarContinuous from state logs: FOOBAR beside SAC from scratch"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}

@@ -13,26 +13,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hyrlo import plots
-from hyrlo.algorithms.distil import PRESETS as DISTIL
-from hyrlo.algorithms.fail import PRESETS as FAIL
-from hyrlo.algorithms.foobar import PRESETS as FOOBAR
-from hyrlo.algorithms.rlpd import PRESETS as RLPD
-from hyrlo.data import ObservationDataset
-from hyrlo.diagnostics.two_sample import TestConfig, compare
+from hyrlo.baselines.distil import PRESETS as DISTIL
+from hyrlo.baselines.rlpd import PRESETS as RLPD
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.networks import whiten
+from hyrlo.core.policies import Policy
+from hyrlo.core.serialize import load_policy
+from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset
 from hyrlo.distances import mmd2
+from hyrlo.distances.two_sample import TestConfig, compare
 from hyrlo.envs import make
 from hyrlo.envs.hammer import NAME, HammerWorld
-from hyrlo.errors import HyrloError
 from hyrlo.experiments.hammer_expert import expert_states, expert_transitions, load_expert
 from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, say, spread, write_csv
-from hyrlo.networks import whiten
-from hyrlo.policies import Policy
-from hyrlo.render import render_run, render_strip
-from hyrlo.runs import roll_in_of
-from hyrlo.serialize import load_policy
-from hyrlo.transitions import TransitionDataset
+from hyrlo.foobar import PRESETS as FOOBAR
+from hyrlo.forward.fail import PRESETS as FAIL
+from hyrlo.runs import plots
+from hyrlo.runs.directory import roll_in_of
+from hyrlo.runs.render import render_run, render_strip
 
 TITLE = "The Adroit hammer: FOOBAR beside RLPD and SAC from scratch, roll-in against data, frames"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}

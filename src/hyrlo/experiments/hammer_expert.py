@@ -25,12 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from hyrlo.data import ObservationDataset, _read_npz
+from hyrlo.core.errors import DataError, HyrloError
+from hyrlo.core.networks import MLP
+from hyrlo.core.policies import Actions, Policy, Step
+from hyrlo.data.states import ObservationDataset, _read_npz
+from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.hammer import ACTION_SIZE, NAME, OBSERVATION_SIZE, HammerWorld
-from hyrlo.errors import DataError, HyrloError
-from hyrlo.networks import MLP
-from hyrlo.policies import Actions, Policy, Step
-from hyrlo.transitions import TransitionDataset
 
 VARIABLE = "HYRLO_HAMMER_EXPERT"
 """Environment variable with the path of the weights."""

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import tyro
 
+from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.envs.hammer import HammerWorld
-from hyrlo.errors import HyrloError, check_seed
 from hyrlo.experiments.hammer_expert import expert_states, expert_transitions, load_expert
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hyrlo.algorithms.fit import FitConfig
-from hyrlo.algorithms.psdp import PsdpConfig
+from hyrlo.backward.psdp import PsdpConfig
+from hyrlo.core.regression import FitConfig
 from hyrlo.envs import make
 from hyrlo.envs.lock import optimal_success
 from hyrlo.experiments.recipes import Scale, recipe

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hyrlo import plots
 from hyrlo.experiments.recipes import Scale, limited, recipe
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
+from hyrlo.runs import plots
 
 TITLE = "success against episodes on the lock: FOOBAR, HyQ, BRIEE (Figure 1 left, the zoomed-in curve)"
 HORIZON = {"smoke": 3, "quick": 20, "paper": 100}

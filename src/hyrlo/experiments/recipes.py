@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from hyrlo.algorithms import ALGORITHMS
-from hyrlo.algorithms.briee import BrieeConfig
-from hyrlo.algorithms.distil import DistilConfig
-from hyrlo.algorithms.dynamics import DynamicsConfig
-from hyrlo.algorithms.fail import FailConfig
-from hyrlo.algorithms.fit import FitConfig
-from hyrlo.algorithms.foobar import FoobarConfig
-from hyrlo.algorithms.hyq import HyqConfig
-from hyrlo.algorithms.online import OnlineConfig
-from hyrlo.algorithms.psdp import PsdpConfig
-from hyrlo.algorithms.sac import SacConfig
+from hyrlo.backward.psdp import PsdpConfig
+from hyrlo.backward.sac import SacConfig
+from hyrlo.baselines.briee import BrieeConfig
+from hyrlo.baselines.distil import DistilConfig
+from hyrlo.baselines.hyq import HyqConfig
+from hyrlo.baselines.online import OnlineConfig
+from hyrlo.core.regression import FitConfig
+from hyrlo.foobar import FoobarConfig
+from hyrlo.forward.dynamics import DynamicsConfig
+from hyrlo.forward.fail import FailConfig
+from hyrlo.runs.algorithms import ALGORITHMS
 
 Scale = Literal["smoke", "quick", "paper"]
 SMOKE_DYNAMICS = DynamicsConfig(hidden=8, updates=10, memory=500)

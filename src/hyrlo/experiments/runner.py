@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from hyrlo.core.errors import RunError
+from hyrlo.core.files import read_json, write_atomically
+from hyrlo.core.serialize import policy_fingerprint
 from hyrlo.envs import make
-from hyrlo.errors import RunError
-from hyrlo.files import read_json, write_atomically
-from hyrlo.progress import Progress
-from hyrlo.runs import first_difference, roll_in_of
-from hyrlo.serialize import policy_fingerprint
-from hyrlo.training import train
+from hyrlo.runs.directory import first_difference, roll_in_of
+from hyrlo.runs.progress import Progress
+from hyrlo.runs.training import train
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,18 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 
-from hyrlo import plots
-from hyrlo.access import evaluate
-from hyrlo.algorithms.cpi import CpiConfig, Estimate, cpi_finite, exact_estimates, most_updates
-from hyrlo.algorithms.inter_fail import InterFailConfig, match_states
+from hyrlo.backward.cpi import CpiConfig, Estimate, cpi_finite, exact_estimates, most_updates
+from hyrlo.core.access import evaluate
+from hyrlo.core.policies import Policy
 from hyrlo.envs import World, make
-from hyrlo.envs.discounted import (
+from hyrlo.envs.gym.collect import Noisy
+from hyrlo.experiments.behaviour import Balance
+from hyrlo.experiments.recipes import SMOKE_FIT, Scale
+from hyrlo.experiments.runner import Finished, RunSpec, markdown, spread, write_csv
+from hyrlo.runs import plots
+from hyrlo.runs.directory import Run
+from hyrlo.runs.progress import Progress
+from hyrlo.theory.discounted import (
     DiscountedEnv,
     DiscountedInteractiveModel,
     DiscountedMDP,
@@ -31,13 +37,7 @@ from hyrlo.envs.discounted import (
     random_policy,
     table_policy,
 )
-from hyrlo.envs.gym_collect import Noisy
-from hyrlo.experiments.behaviour import Balance
-from hyrlo.experiments.recipes import SMOKE_FIT, Scale
-from hyrlo.experiments.runner import Finished, RunSpec, markdown, spread, write_csv
-from hyrlo.policies import Policy
-from hyrlo.progress import Progress
-from hyrlo.runs import Run
+from hyrlo.theory.inter_fail import InterFailConfig, match_states
 
 TITLE = "CPI-trace and Inter-FAIL against their bounds on random discounted MDPs; CPI-trace with networks on CartPole"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}

@@ -11,11 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hyrlo.algorithms.finite_fail import exact_returns, exactly, psdp, smallest_ipm, witness_classes
 from hyrlo.diagnostics.coverage import coverage
 from hyrlo.distances.value import ipm, value_witnesses
-from hyrlo.envs.finite import Table, uniform_policy
-from hyrlo.envs.hardness import hard_tree, search_is_blind
 from hyrlo.experiments import theory_plots as plots
 from hyrlo.experiments.recipes import Scale
 from hyrlo.experiments.runner import markdown, say, spread, write_csv
@@ -33,7 +30,10 @@ from hyrlo.experiments.theory_guarantees import (
 from hyrlo.experiments.theory_hardness import check_tree, check_tv, reset_episodes
 from hyrlo.experiments.theory_states import KINDS as STATE_KINDS
 from hyrlo.experiments.theory_states import TARGETS, needed, samples_needed
-from hyrlo.progress import Progress
+from hyrlo.runs.progress import Progress
+from hyrlo.theory.finite import Table, uniform_policy
+from hyrlo.theory.finite_fail import exact_returns, exactly, psdp, smallest_ipm, witness_classes
+from hyrlo.theory.hardness import hard_tree, search_is_blind
 
 TITLE = "the theorems on finite MDPs: guarantees, samples against states, hardness constructions"
 SEEDS = {"smoke": 1, "quick": 5, "paper": 10}

@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from hyrlo.algorithms.finite_fail import (
+from hyrlo.diagnostics.coverage import best_covered, coverage, performance_difference_coverage
+from hyrlo.distances.value import FiniteWitnesses, Values, greedy_witnesses, ipm, value_witnesses
+from hyrlo.theory.finite import Distributions, FiniteMDP, Table, deterministic_q, greedy, uniform_policy
+from hyrlo.theory.finite_fail import (
     AllPolicies,
     Transitions,
     exact_returns,
@@ -23,9 +26,6 @@ from hyrlo.algorithms.finite_fail import (
     smallest_ipm,
     witness_classes,
 )
-from hyrlo.diagnostics.coverage import best_covered, coverage, performance_difference_coverage
-from hyrlo.distances.value import FiniteWitnesses, Values, greedy_witnesses, ipm, value_witnesses
-from hyrlo.envs.finite import Distributions, FiniteMDP, Table, deterministic_q, greedy, uniform_policy
 
 TOLERANCE = 1e-6
 KINDS: dict[str, tuple[Callable[[Values], np.ndarray], bool]] = {

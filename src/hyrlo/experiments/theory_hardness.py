@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from hyrlo.access import JaxResetModel
-from hyrlo.algorithms.finite_fail import AllPolicies, every_action, exact_returns, foobar, min_max_game, psdp
-from hyrlo.algorithms.finite_fail import exactly as exact_transitions
+from hyrlo.core.access import JaxResetModel
 from hyrlo.diagnostics.coverage import coverage, forward_coverage
 from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, total_variation, value_witnesses
-from hyrlo.envs.finite import uniform_policy
-from hyrlo.envs.hardness import (
+from hyrlo.theory.finite import uniform_policy
+from hyrlo.theory.finite_fail import AllPolicies, every_action, exact_returns, foobar, min_max_game, psdp
+from hyrlo.theory.finite_fail import exactly as exact_transitions
+from hyrlo.theory.hardness import (
     HardTree,
     hard_tree,
     hard_tv,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hyrlo.envs.hardness import TV_NEXT, TV_OFFLINE, HardTree
-from hyrlo.plots import _save, plt
+from hyrlo.runs.plots import _save, plt
+from hyrlo.theory.hardness import TV_NEXT, TV_OFFLINE, HardTree
 
 BEST, OTHER, PLAIN = "tab:blue", "tab:orange", "lightgrey"
 

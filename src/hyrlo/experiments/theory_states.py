@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hyrlo.algorithms.finite_fail import FinitePolicies, PolicyClass, fail, psdp, simulated, simulated_returns
 from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, Values, Witnesses, ipm, value_witnesses
-from hyrlo.envs.finite import Distributions, FiniteMDP, uniform_policy
+from hyrlo.theory.finite import Distributions, FiniteMDP, uniform_policy
+from hyrlo.theory.finite_fail import FinitePolicies, PolicyClass, fail, psdp, simulated, simulated_returns
 
 HORIZON, ACTIONS, CANDIDATES, EPSILON = 5, 4, 16, 0.2
 TARGETS = {"ipm": 0.1, "suboptimality": 0.1}

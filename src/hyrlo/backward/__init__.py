@@ -1,0 +1,1 @@
+"""The backward pass: improve from the states that a roll-in reaches."""

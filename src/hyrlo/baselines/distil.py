@@ -1,0 +1,93 @@
+"""The plainest backward pass: one stationary policy that does on average what the roll-in did where the roll-in was.
+
+    π = argmax_π  E_{h, s_h ∼ π^f}[ log π(a_h | s_h) ],      played without noise
+
+It cannot be better than the roll-in by design, yet without noise it often is: a baseline for the backward pass, no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.random import fold_in
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from hyrlo.core.access import TraceModel
+from hyrlo.core.algorithm import Run
+from hyrlo.core.errors import check_positive
+from hyrlo.core.networks import MLP, Whitened, pick
+from hyrlo.core.policies import Gaussian, Greedy, Policy
+
+
+@dataclass(frozen=True)
+class DistilConfig:
+    """Regression onto the actions of the roll-in."""
+
+    episodes: int = 500
+    hidden: int = 128
+    """Width of the two hidden layers."""
+    updates: int = 5000
+    batch: int = 256
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_positive(self, "episodes", "hidden", "updates", "batch", "learning_rate")
+
+
+PRESETS = {"fast": DistilConfig()}
+
+
+def distil(model: TraceModel, source: Policy, config: DistilConfig, key: PRNGKeyArray, run: Run) -> Policy:
+    """One policy from the roll-in `source`."""
+    spec = model.spec
+    create_key, rollout_key, fit_key = jax.random.split(key, 3)
+    sizes = (spec.observation_size, config.hidden, config.hidden, spec.action_size or spec.actions)
+    blank = Whitened(MLP.create(create_key, sizes, last_scale=0.01), *jnp.zeros((2, spec.observation_size)))
+    phase = run.phase("backward", range(1), blank, model)
+    for t in phase:
+        batch = model.rollout(rollout_key, source, config.episodes, record=tuple(range(spec.horizon)))
+        rows = [jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in (batch.states, batch.actions)]  # type: ignore[union-attr]
+        if spec.ends:
+            going = rows[0][:, -1] < 0.5
+            rows = [x[going] for x in rows]
+        network, loss = imitate(fit_key, phase.state, rows[0], rows[1], config)
+        phase.done(
+            spec.horizon, network, evaluate=calm_policy(network, spec.action_size), loss=float(loss), iteration=t
+        )
+    return calm_policy(phase.state, spec.action_size)
+
+
+def calm_policy(network: Whitened, action_size: int) -> Policy:
+    return Gaussian(network, jnp.zeros(action_size), noise=False) if action_size else Greedy(network)
+
+
+@eqx.filter_jit
+def imitate(
+    key: PRNGKeyArray, network: Whitened, states: Float[Array, "n obs"], actions: Array, config: DistilConfig
+) -> tuple[Whitened, Float[Array, ""]]:
+    """The network after all updates, and its mean loss over the last of them."""
+    spread = states.std(axis=0)
+    network = eqx.tree_at(
+        lambda net: (net.shift, net.scale), network, (states.mean(axis=0), jnp.where(spread > 1e-6, spread, 1.0))
+    )
+    optimiser = optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.updates))
+
+    def loss_of(network: Whitened, rows: Int[Array, " b"]) -> Float[Array, ""]:
+        outputs = network(states[rows])
+        if actions.ndim == 1:
+            return -pick(jax.nn.log_softmax(outputs), actions[rows]).mean()
+        return jnp.mean((jnp.tanh(outputs) - jnp.clip(actions[rows], -1.0, 1.0)) ** 2)
+
+    def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, Float[Array, ""]]:
+        network, state = carry
+        rows = jax.random.randint(fold_in(key, t), (config.batch,), 0, len(states))
+        loss, gradient = jax.value_and_grad(loss_of)(network, rows)
+        updates, state = optimiser.update(gradient, state)
+        return (optax.apply_updates(network, updates), state), loss
+
+    (network, _), losses = jax.lax.scan(update, (network, optimiser.init(network)), jnp.arange(config.updates))
+    return network, losses[-100:].mean()

@@ -1,0 +1,173 @@
+"""HyQ (Song et al. 2022): fitted Q-iteration on canonical offline data and online episodes together.
+
+Every iteration, for every step h: a few episodes roll in the greedy policy to h and act uniformly from there; then, for
+h = H−1 … 0, least squares on the tuples of step h, offline and online,
+
+    Q_h = argmin_f Σ ( f(s, a) − r − max_a' Q_{h+1}(s', a') )²,        π_h(s) = argmax_a Q_h(s, a).
+
+It needs what FOOBAR does without: actions, rewards and next states in the offline data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate
+from hyrlo.core.access import TraceModel
+from hyrlo.core.algorithm import Run
+from hyrlo.core.errors import check_positive
+from hyrlo.core.networks import LatentQ, pick
+from hyrlo.core.policies import Greedy, Policy, Stack, switch
+from hyrlo.core.regression import FitConfig, Samples, latent_q, refit_encoder
+from hyrlo.data.transitions import TransitionDataset
+
+
+@dataclass(frozen=True)
+class HyqConfig:
+    """Hybrid Q-learning: canonical offline data and online episodes."""
+
+    offline_samples: int = 2000
+    """Offline tuples used per step (all there are, if fewer)."""
+    updates: int = 500
+    """`fit.solver` sgd: gradient steps per step and iteration."""
+    batch: int = 512
+    """Tuples of a gradient step; of the whole regression for `fit.solver` projection, half of them offline."""
+    learning_rate: float = 2.5e-3
+    """`fit.solver` sgd: Adam's."""
+    fit: FitConfig = field(default_factory=FitConfig)
+    online: OnlineConfig = field(default_factory=OnlineConfig)
+
+    def __post_init__(self) -> None:
+        check_positive(self, "offline_samples", "updates", "batch", "learning_rate")
+
+
+PRESETS = {
+    "paper": HyqConfig(fit=FitConfig(solver="sgd")),
+    "fast": HyqConfig(batch=2000, fit=FitConfig(restarts=4, updates=100, ridge=0.1, prior="zero")),
+}
+
+
+def hyq(model: TraceModel, source: TransitionDataset, config: HyqConfig, key: PRNGKeyArray, run: Run) -> Policy:
+    """Alternate between collecting with the greedy policy and regression from the last step to the first."""
+    spec, each = model.spec, config.online.samples
+    uniform, steps = spec.uniform(), np.repeat(np.arange(spec.horizon), each)
+
+    def collect(key: PRNGKeyArray, t: int, policy: Policy, model: TraceModel) -> Tuples:
+        exploring = switch(policy, at=steps, to=uniform)  # π ∘_h unif, a few episodes for every h
+        batch = model.rollout(key, exploring, len(steps), record=steps[None], next_states=True)
+        return by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)  # type: ignore[arg-type]
+
+    q = LatentQ.create(key, spec.observation_size, spec.actions, config.fit.latents)
+    buffer = Buffer.create(spec.horizon, spec.observation_size, each * config.online.iterations, source)
+    return alternate(
+        model, Stack.repeat(Greedy(q), spec.horizon), buffer, collect,
+        lambda key, policy, buffer: sweep(key, policy, buffer.tuples, rows_of(buffer), config),
+        config.online, key, run,
+    )  # fmt: skip
+
+
+class Rows(NamedTuple):
+    """Of every step: how many offline tuples there are, how many online ones, and where in the buffer those begin."""
+
+    offline: Int[Array, "*h"]
+    online: Int[Array, "*h"]
+    begin: Int[Array, "*h"]
+
+    def draw(self, key: PRNGKeyArray, share: Float[Array, ""] | float, shape: tuple[int, ...]) -> Int[Array, ...]:
+        """Rows of one step, a `share` of them online ones."""
+        which_key, row_key = jax.random.split(key)
+        from_online = jax.random.uniform(which_key, shape) < share
+        where = jax.random.uniform(row_key, shape)
+        return jnp.where(from_online, self.begin + where * self.online, where * self.offline).astype(int)
+
+
+def rows_of(buffer: Buffer) -> Rows:
+    everywhere = jnp.ones_like(buffer.offline)
+    return Rows(buffer.offline, buffer.filled * everywhere, buffer.begin * everywhere)
+
+
+@eqx.filter_jit
+def by_step(tuples: Tuples, each: int) -> Tuples:
+    """A batch whose episodes are in the order of their steps, as one axis of steps and one of episodes."""
+    return jax.tree.map(lambda x: x[0].reshape(-1, each, *x.shape[2:]), tuples)
+
+
+@eqx.filter_jit
+def sweep(
+    key: PRNGKeyArray,
+    policy: Stack,
+    tuples: Tuples,
+    rows: Rows,
+    config: HyqConfig,
+) -> tuple[Stack, Stack, Float[Array, ""]]:
+    """Regression at h = H−1 … 0. One policy, to explore as to exploit."""
+    regress = sgd if config.fit.solver == "sgd" else project
+
+    def learn(after: tuple[LatentQ, Array], step: tuple) -> tuple[tuple[LatentQ, Array], tuple[LatentQ, Array]]:
+        (following, last), (q, tuples, rows, key) = after, step
+        targets = tuples.rewards + jnp.where(last, 0.0, following(tuples.next_states).max(axis=1))
+        neighbour = jnp.where(last, q.encoder, following.encoder)
+        q, loss = regress(key, Regression(q, neighbour, tuples, targets, rows), config)
+        return (q, jnp.asarray(False)), (q, loss)
+
+    qs: LatentQ = policy.steps.q  # type: ignore[attr-defined]
+    begin = (jax.tree.map(lambda x: x[-1], qs), jnp.asarray(True))
+    steps = (qs, tuples, rows, jax.random.split(key, len(rows.offline)))
+    _, (qs, losses) = jax.lax.scan(learn, begin, steps, reverse=True)
+    learned = Stack(Greedy(qs))
+    return learned, learned, losses.mean()
+
+
+class Regression(NamedTuple):
+    """The least squares of one step: what to start from, the tuples, their targets, and which rows count."""
+
+    q: LatentQ
+    neighbour: Float[Array, "obs latents"]
+    tuples: Tuples
+    targets: Float[Array, " n"]
+    rows: Rows
+
+
+def sgd(key: PRNGKeyArray, step: Regression, config: HyqConfig) -> tuple[LatentQ, Float[Array, ""]]:
+    """The authors' regression: minibatches on all weights, the encoder starting from the one just learned at h + 1."""
+    q, neighbour, tuples, targets, rows = step
+    optimiser = optax.adam(config.learning_rate)
+    share = rows.online / (rows.offline + 2 * rows.online)  # with every online tuple, one offline tuple is added again
+    batches = rows.draw(key, share, (config.updates, config.batch))
+
+    def loss_of(turned: LatentQ, batch: Int[Array, " b"]) -> Float[Array, ""]:
+        values = eqx.tree_at(lambda m: m.encoder, turned, turned.encoder.T)(tuples.states[batch])
+        return jnp.mean((pick(values, tuples.actions[batch]) - targets[batch]) ** 2)
+
+    def update(carry: tuple, batch: Int[Array, " b"]) -> tuple[tuple, Float[Array, ""]]:
+        turned, state = carry
+        loss, gradient = jax.value_and_grad(loss_of)(turned, batch)
+        updates, state = optimiser.update(gradient, state)
+        return (optax.apply_updates(turned, updates), state), loss
+
+    turned = eqx.tree_at(lambda m: m.encoder, q, neighbour.T)  # its gradient is a product twice as fast this way round
+    (turned, _), losses = jax.lax.scan(update, (turned, optimiser.init(turned)), batches)
+    return eqx.tree_at(lambda m: m.encoder, turned, turned.encoder.T), losses[-1]
+
+
+def project(key: PRNGKeyArray, step: Regression, config: HyqConfig) -> tuple[LatentQ, Float[Array, ""]]:
+    """The head in closed form; restarts from this step's encoder, from that of step h + 1, and at random.
+
+    Half of the tuples are online ones: those tell which good action belongs to which state, of which the offline data,
+    where nearly every action is right, say little.
+    """
+    q, neighbour, tuples, targets, rows = step
+    draw_key, fit_key = jax.random.split(key)
+    batch = rows.draw(draw_key, 0.5, (config.batch,))
+    actions = jax.nn.one_hot(tuples.actions[batch], q.head.shape[1])
+    samples = Samples(tuples.states[batch], actions, targets[batch, None])
+    encoder, loss = refit_encoder(fit_key, samples, jnp.stack([q.encoder, neighbour]), config.fit)
+    return latent_q(encoder, samples, config.fit), loss

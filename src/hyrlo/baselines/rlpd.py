@@ -1,0 +1,64 @@
+"""RLPD (Ball et al. 2023): SAC that learns from offline tuples as well, half of every batch from each.
+
+What it adds to SAC: many critics with layer norm, whose target is the least of a random pair; their mean for the actor; many
+updates per step. It is a baseline: it sees actions and rewards that state-only logs do not have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from hyrlo.backward.sac import Replay, SacConfig, learn
+from hyrlo.core.access import TraceModel
+from hyrlo.core.algorithm import Run
+from hyrlo.core.errors import check_positive
+from hyrlo.core.policies import Policy
+from hyrlo.data.transitions import TransitionDataset
+
+
+@dataclass(frozen=True)
+class RlpdConfig(SacConfig):
+    """SAC's, with the published values; one update of the actor per 20 of the critics, which is one per step."""
+
+    offline_samples: int = 2000
+    """Take at most so many offline tuples of each step."""
+    utd: float = 20.0
+    actor_every: int = 20
+    critics: int = 10
+    subset: int = 2
+    actor_value: Literal["min", "mean"] = "mean"
+    hidden: int = 256
+    layers: int = 3
+    learning_rate: float = 3e-4
+    last_learning_rate: float = 1.0
+    temperature: float = 1.0
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "offline_samples")
+
+
+PRESETS = {
+    "paper": RlpdConfig(),
+    "fast": RlpdConfig(utd=0.5, actor_every=2, critics=4, hidden=128, layers=2),
+}
+
+
+def rlpd(model: TraceModel, source: TransitionDataset, config: RlpdConfig, key: PRNGKeyArray, run: Run) -> Policy:
+    """From scratch, with offline tuples beside its own."""
+    return learn(model, None, config, key, run, "online", offline_replay(source))
+
+
+def offline_replay(source: TransitionDataset) -> Replay:
+    """All steps in one; the end of the horizon is a time limit, as it is online."""
+    states, actions, rewards, following = (
+        jnp.asarray(np.concatenate([getattr(step, name) for step in source.steps]))
+        for name in ("states", "actions", "rewards", "next_states")
+    )
+    return Replay(states, actions, rewards, following, jnp.zeros(len(rewards), bool), jnp.asarray(len(rewards)))

@@ -1,0 +1,205 @@
+"""`hyrlo data collect | import | info`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from hyrlo.cli.parsing import parse
+from hyrlo.core.errors import HyrloError, check_seed
+from hyrlo.core.policies import Policy
+from hyrlo.data.readers import OBSERVATIONS, TIMESTEPS, read_states
+from hyrlo.data.states import ObservationDataset, describe_steps
+from hyrlo.data.transitions import has_actions_and_rewards, load_states
+from hyrlo.envs import World, check_name, make
+from hyrlo.envs.gym.collect import collect_states
+from hyrlo.envs.gym.world import PREFIX, GymConfig, GymWorld
+from hyrlo.envs.hammer import NAME as HAMMER
+from hyrlo.envs.hammer import HammerConfig
+from hyrlo.envs.lock import LockConfig
+from hyrlo.runs.training import load_run
+from hyrlo.theory.discounted import NAME as DISCOUNTED
+from hyrlo.theory.discounted import DiscountedConfig
+from hyrlo.theory.hardness import HARD
+
+out = Console()
+
+
+@dataclass
+class CollectArgs:
+    """Write states of a behaviour policy as npz: the paper's for the locks, that of runs for gym:<id>.
+
+    The layout is `observations (N, H+1, obs)`, or unpaired with `timesteps` where episodes ended early."""
+
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+    out: str
+    """The npz file to write."""
+    horizon: int | None = None
+    """Steps of an episode; by default 100, 10 for the inadmissible locks, that of the first run or of the environment."""
+    episodes: int = 2000
+    """Episodes of the ε-greedy behaviour policy; for the inadmissible locks, states of each step."""
+    seed: int = 0
+    epsilon: float | None = None
+    """Probability of a random action at each step (default 1/H for the lock, 0 for gym:<id>)."""
+    run: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """gym:<id>: run directory of a policy to follow; several share the episodes evenly. Without one, actions are uniform."""
+    transitions: bool = False
+    """Also write `actions (N, H)` and `rewards (N, H)`, for canonical hybrid RL; the states are the same."""
+    lock: LockConfig = field(default_factory=LockConfig)
+    gym: GymConfig = field(default_factory=GymConfig)
+
+
+@dataclass
+class ImportArgs:
+    """Turn states of any source into hyrlo's npz layout, checked."""
+
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
+    """`minari:<dataset-id>`, a table (.csv, .csv.gz, .parquet), or an npz file with arrays of any names."""
+    out: str
+    """The npz file to write."""
+    max_episodes: int | None = None
+    """Read the first N episodes only (Minari, and trajectories in npz)."""
+    observations: str = OBSERVATIONS
+    """npz: name of the array of states, (N, H+1, *obs) or (M, *obs). Tables: the columns of the state, as in x,y,angle;
+    by default all but the timesteps."""
+    timesteps: str = TIMESTEPS
+    """Name of the array (npz, (M,), for unpaired states) or of the column (tables) of whole-numbered timesteps."""
+
+
+@dataclass
+class InfoArgs:
+    """What is in the data: states per step, ranges, duplicates, non-finite values, constant dimensions."""
+
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
+    """`minari:<dataset-id>`, a table (.csv, .csv.gz, .parquet), or an npz file."""
+    all: bool = False
+    """Show every step, however many."""
+
+
+def command_data(argv: Sequence[str]) -> None:
+    verbs: dict[str, Callable[[Sequence[str]], None]] = {
+        "collect": _data_collect,
+        "import": _data_import,
+        "info": _data_info,
+    }
+    if not argv or argv[0] in ("-h", "--help"):
+        out.print("usage: hyrlo data collect|import|info ...; each has --help", markup=False)
+        if not argv:
+            raise HyrloError("data: give one of collect, import, info")
+        return
+    check_name(argv[0], verbs, "data command")
+    verbs[argv[0]](argv[1:])
+
+
+def _data_collect(argv: Sequence[str]) -> None:
+    args = parse(CollectArgs, argv, "hyrlo data collect")
+    if args.episodes < 1:
+        raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
+    check_seed(args.seed)
+    if args.epsilon is not None and not 0 <= args.epsilon <= 1:
+        raise HyrloError(f"--epsilon is {args.epsilon}; give a probability, from 0 to 1")
+    _check_out(args.out)
+    policies, horizon = _policies(args)
+    world = _world(args.env, horizon, args.lock, args.gym, HammerConfig())
+    if isinstance(world, GymWorld) and not args.transitions:
+        _write_data(collect_states(world, policies, args.episodes, args.epsilon or 0.0, args.seed), args.out)
+        return
+    if args.transitions:
+        data = world.behaviour_transitions(args.seed, args.episodes, args.epsilon)
+        data.save(args.out)
+        out.print(
+            f"wrote {args.out}: {args.episodes * data.horizon:,} transitions (states, actions, rewards), timesteps "
+            f"0 … {data.horizon - 1}, {data.observation_size} dimensions"
+        )
+        return
+    _write_data(world.behaviour_data(args.seed, args.episodes, args.epsilon), args.out)
+
+
+def _policies(args: CollectArgs) -> tuple[list[Policy], int | None]:
+    """The policies of the runs, and the horizon: as told, else that of the first run."""
+    if args.run and not args.env.startswith(PREFIX):
+        raise HyrloError(f"--run: the policies of runs are not played in {args.env}; --run is for gym:<id>")
+    policies, horizon = [], args.horizon
+    for path in args.run:
+        world, policy, settings = load_run(path)
+        horizon = world.spec.horizon if horizon is None else horizon
+        if settings["env"] != args.env or world.spec.horizon < horizon:
+            raise HyrloError(
+                f"{path}: is a run of {settings['env']} with horizon {world.spec.horizon}, not of {args.env} with "
+                f"horizon {horizon}; give another --run or --horizon"
+            )
+        policies.append(policy)
+    return policies, horizon
+
+
+def _data_import(argv: Sequence[str]) -> None:
+    args = parse(ImportArgs, argv, "hyrlo data import")
+    data = read_states(
+        args.source, max_episodes=args.max_episodes, observations=args.observations, timesteps=args.timesteps
+    )
+    _check_out(args.out, args.source)
+    _write_data(data, args.out)
+
+
+def _check_out(path: str, source: str | None = None) -> None:
+    """Refuse a name under which nobody, readers included, would look for npz; and to write over what is read."""
+    if not path.endswith(".npz"):
+        raise HyrloError(f"--out: {path} will be an npz file; give a name that ends with .npz")
+    if source is not None and Path(path).exists() and Path(source).exists() and Path(path).samefile(source):
+        raise HyrloError(f"--out: {path} is the source itself; give another name")
+
+
+def _write_data(data: ObservationDataset, path: str) -> None:
+    data.save(path)
+    states = sum(len(s) for s in data.steps)
+    out.print(f"wrote {path}: {states:,} states, timesteps 0 … {data.horizon}, {data.observation_size} dimensions")
+
+
+def _data_info(argv: Sequence[str]) -> None:
+    args = parse(InfoArgs, argv, "hyrlo data info")
+    data = load_states(args.source, check_finite=False)
+    rows = describe_steps(data)
+    shown = rows if args.all or len(rows) <= 24 else [*rows[:10], None, *rows[-10:]]
+    table = Table(title=args.source, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))  # all columns fit into 80 characters
+    for name in ("step", "states", "min", "mean", "max", "duplicates", "non-finite", "constant"):
+        table.add_column(name, justify="right", overflow="fold")
+    for row in shown:
+        table.add_row(*(["…"] * 8 if row is None else [_number(v) for v in row.values()]))
+    out.print(table)
+    out.print(
+        f"horizon {data.horizon}, {data.observation_size} dimensions, {sum(r['states'] for r in rows):,} states, "
+        f"{sum(r['duplicates'] for r in rows):,} duplicates, {sum(r['non_finite'] for r in rows):,} non-finite values"
+    )
+    if has_actions_and_rewards(args.source):
+        out.print("has actions and rewards too; algorithms that learn from states do not use them")
+    if any(r["non_finite"] for r in rows):
+        raise HyrloError(
+            f"{args.source}: {data.first_non_finite()}; remove or repair non-finite values before training"
+        )
+
+
+def _world(
+    name: str, horizon: int | None, lock: LockConfig, gym: GymConfig, hammer: HammerConfig,
+    discounted: DiscountedConfig = DiscountedConfig(),
+) -> World:  # fmt: skip
+    configs: dict[str, Any] = {"--lock": lock, "--gym": gym, "--hammer": hammer, "--discounted": discounted}
+    flags = {HAMMER: "--hammer", DISCOUNTED: "--discounted"}
+    own = None if name in HARD else configs.pop("--gym" if name.startswith(PREFIX) else flags.get(name, "--lock"))
+    for flag, other in configs.items():
+        if other != type(other)():
+            raise HyrloError(f"{name}: {flag}.* options are for other environments; leave them out")
+    return make(name, horizon, **(dataclasses.asdict(own) if own else {}))
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,1 @@
+"""What every algorithm stands on: access models, policies, networks, regression, files."""

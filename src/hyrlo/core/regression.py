@@ -1,0 +1,306 @@
+"""Least squares that notices when it is stuck.
+
+One bad fit ruins every step that comes after it. So a fit is several restarts side by side (one of them warm, where there
+is something to start from), judged by held-out loss. If no second restart comes near the best one, the fit is not trusted
+and is redone with fresh restarts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.networks import MLP, LatentQ
+
+CHECKS = 30  # how often in a fit the held-out loss is looked at
+NEAR = 0.1  # a restart is near the best if it explains this share less of what can be explained
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Least-squares regression on (s, a)."""
+
+    model: Literal["latent", "mlp"] = "latent"
+    """`latent`: HyQ's softmax encoder ⊗ action; `mlp`: one hidden tanh layer."""
+    solver: Literal["projection", "sgd"] = "projection"
+    """`projection` (latent only): the head in closed form, full-batch gradient on the encoder; `sgd`: minibatches on all."""
+    latents: int = 3
+    hidden: int = 64
+    updates: int = 120
+    learning_rate: float = 0.02
+    batch: int = 128
+    """Samples per update of `sgd`, which is stopped early by held-out loss."""
+    directions: int = 8
+    """`projection`: the encoder sees the states along this many principal directions; fewer overfit less."""
+    decay: float = 0.01
+    """`projection`: L2 penalty on the encoder, for states and targets of variance one."""
+    ridge: float = 1.0
+    """`projection`: pseudo-samples per latent state and action, all at `prior`."""
+    prior: Literal["mean", "zero"] = "mean"
+    """What is expected of a latent state and action never seen: the mean target, or nothing."""
+    held_out: float = 0.2
+    """Share of the samples kept for choosing among restarts."""
+    restarts: int = 8
+    rounds: int = 4
+    """How often a fit that looks stuck is redone before the best so far is taken."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "hidden", "updates", "learning_rate", "batch", "directions", "ridge", "restarts", "rounds")
+        if self.latents < 2:
+            raise HyrloError(f"latents is {self.latents}; give at least 2")
+        if not 0 < self.held_out < 1:
+            raise HyrloError(f"held_out is {self.held_out}; give a share between 0 and 1")
+
+
+class Samples(NamedTuple):
+    """Regression data; the last `held_out` rows are not trained on."""
+
+    states: Float[Array, "n obs"]
+    actions: Float[Array, "n actions"]  # one-hot
+    targets: Float[Array, "n targets"]
+
+    def split(self, share: float) -> tuple[Samples, Samples]:
+        train = len(self.states) - max(1, int(len(self.states) * share))
+        return Samples(*(x[:train] for x in self)), Samples(*(x[train:] for x in self))
+
+
+class Report(NamedTuple):
+    """How a fit went: held-out loss of the best restart, of predicting the mean, and rounds of restarts used."""
+
+    loss: float
+    baseline: float
+    rounds: int
+
+
+class Problem(Protocol):
+    """What is searched for (`start` makes a random one) and the losses that lead the search."""
+
+    @property
+    def stops_early(self) -> bool: ...
+
+    def start(self, key: PRNGKeyArray, samples: Samples) -> Any: ...
+
+    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]: ...
+
+    def test_loss(self, parameters: Any, train: Samples, test: Samples) -> Float[Array, ""]: ...
+
+
+class MinibatchQ(eqx.Module):
+    """A Q-function, all its weights by stochastic gradients: the paper's regression."""
+
+    config: FitConfig = eqx.field(static=True)
+    stops_early: bool = eqx.field(static=True, default=True)
+
+    def start(self, key: PRNGKeyArray, samples: Samples) -> eqx.Module:
+        return create_q(key, samples.states.shape[1], samples.actions.shape[1], self.config)
+
+    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]:
+        rows = jax.random.randint(key, (self.config.batch,), 0, len(train.states))
+        return self.test_loss(parameters, train, Samples(*(x[rows] for x in train)))
+
+    def test_loss(self, parameters: Any, train: Samples, test: Samples) -> Float[Array, ""]:
+        predicted = jnp.sum(parameters(test.states) * test.actions, axis=1, keepdims=True)
+        return jnp.mean((predicted - test.targets) ** 2)
+
+
+class LatentRegression(eqx.Module):
+    """`E[y | s, a]` as a table over a soft latent state of `s` and the action, for any number of targets."""
+
+    encoder: Float[Array, "obs latents"]
+    head: Float[Array, "actions latents targets"]
+    mean: Float[Array, " targets"]
+
+    @classmethod
+    def project(cls, encoder: Float[Array, "obs latents"], samples: Samples, config: FitConfig) -> LatentRegression:
+        """The best head for a given encoder: ridge regression in closed form, one small system per action."""
+        return projection(encoder, samples, config.ridge, config.prior)[0]
+
+    def latents(self, states: Float[Array, "n obs"]) -> Float[Array, "n latents"]:
+        return jax.nn.softmax(states @ self.encoder)
+
+    def loss(self, samples: Samples) -> Float[Array, ""]:
+        predicted = jnp.einsum("na,nk,akt->nt", samples.actions, self.latents(samples.states), self.head) + self.mean
+        return jnp.mean(jnp.sum((predicted - samples.targets) ** 2, axis=1))
+
+
+def projection(
+    encoder: Float[Array, "obs latents"], samples: Samples, ridge: float, prior: Literal["mean", "zero"] = "mean"
+) -> tuple[LatentRegression, Float[Array, ""]]:
+    """The regression with the best head, and its loss on the same samples.
+
+    Both follow from sums over the samples. Samples are the last axis throughout: such products are several times faster.
+    """
+    latents = jax.nn.softmax(encoder.T @ samples.states.T, axis=0)
+    mean = samples.targets.mean(axis=0) * (prior == "mean")
+    centred = samples.targets.T - mean[:, None]
+    n, shape = len(samples.states), (samples.actions.shape[1], len(latents), -1)
+    features = (samples.actions.T[:, None] * latents).reshape(-1, n)
+    sums = features @ jnp.concatenate([latents, centred]).T
+    gram, moments = sums[:, : len(latents)].reshape(shape), sums[:, len(latents) :].reshape(shape)
+    head = jnp.linalg.solve(gram + ridge * jnp.eye(len(latents)), moments)
+    explained = 2 * jnp.sum(head * moments) - jnp.sum(head * (gram @ head))
+    return LatentRegression(encoder, head, mean), (jnp.sum(centred**2) - explained) / n
+
+
+class Encoder(eqx.Module):
+    """The encoder of a `LatentRegression`, its head projected out (variable projection)."""
+
+    config: FitConfig = eqx.field(static=True)
+    stops_early: bool = eqx.field(static=True, default=False)
+
+    def start(self, key: PRNGKeyArray, samples: Samples) -> Float[Array, "directions latents"]:
+        return jax.random.normal(key, (samples.states.shape[1], self.config.latents))
+
+    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]:
+        variance = jnp.sum(jnp.var(train.targets, axis=0)) + 1e-12
+        return projection(parameters, train, self.config.ridge, self.config.prior)[
+            1
+        ] / variance + self.config.decay * jnp.sum(parameters**2)
+
+    def test_loss(self, parameters: Any, train: Samples, test: Samples) -> Float[Array, ""]:
+        return LatentRegression.project(parameters, train, self.config).loss(test)
+
+
+@eqx.filter_jit
+def run_restarts(
+    key: PRNGKeyArray, problem: Problem, samples: Samples, warm: Any, config: FitConfig
+) -> tuple[Any, Float[Array, " r"], Float[Array, ""]]:
+    """The restarts where they ended and their held-out losses; the first ones start from `warm` (a leading axis of some).
+
+    All see the same minibatches: one matrix product serves all.
+    """
+    start_key, batch_key = jax.random.split(key)
+    train, test = samples.split(config.held_out)
+    optimiser = optax.adam(config.learning_rate)
+    restarts = jax.vmap(lambda k: problem.start(k, samples))(jax.random.split(start_key, config.restarts))
+    if warm is not None:
+        restarts = jax.tree.map(lambda many, some: many.at[: len(some)].set(some), restarts, warm)
+
+    def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:
+        def one(parameters: Any, state: Any) -> tuple[Any, Any]:
+            gradient = jax.grad(lambda p: problem.train_loss(jax.random.fold_in(batch_key, t), p, train))(parameters)
+            updates, state = optimiser.update(gradient, state)
+            return optax.apply_updates(parameters, updates), state
+
+        return jax.vmap(one)(*carry), None
+
+    def updates_and_check(carry: tuple, ts: Int[Array, " updates"]) -> tuple[tuple, None]:
+        learner, best, best_loss = carry
+        learner, _ = jax.lax.scan(update, learner, ts)
+        now = jax.vmap(lambda p: problem.test_loss(p, train, test))(learner[0])
+        if not problem.stops_early:
+            return (learner, learner[0], now), None
+        choose = jax.vmap(lambda better, new, old: jax.tree.map(lambda x, y: jnp.where(better, x, y), new, old))
+        return (learner, choose(now < best_loss, learner[0], best), jnp.minimum(now, best_loss)), None
+
+    start = ((restarts, jax.vmap(optimiser.init)(restarts)), restarts, jnp.full(config.restarts, jnp.inf))
+    checks = min(CHECKS, config.updates)
+    schedule = jnp.arange(config.updates - config.updates % checks).reshape(checks, -1)
+    (_, best, losses), _ = jax.lax.scan(updates_and_check, start, schedule)
+    baseline = jnp.mean(jnp.sum((test.targets - train.targets.mean(axis=0)) ** 2, axis=1))
+    return best, losses, baseline
+
+
+@eqx.filter_jit
+def _take(many: Any, index: Int[Array, ""]) -> Any:
+    return jax.tree.map(lambda x: x[index], many)
+
+
+def search(
+    key: PRNGKeyArray, problem: Problem, samples: Samples, config: FitConfig, warm: Any = None
+) -> tuple[Any, Report]:
+    """The best of the restarts, once a second one agrees with it."""
+    best, best_loss = None, float("inf")
+    some = None if warm is None else jax.tree.map(lambda x: x[None], warm)
+    for attempt in range(1, config.rounds + 1):
+        found, losses, baseline = run_restarts(jax.random.fold_in(key, attempt), problem, samples, some, config)
+        winner = int(jnp.argmin(losses))
+        if best is None or float(losses[winner]) < best_loss:
+            best, best_loss = _take(found, jnp.asarray(winner)), float(losses[winner])
+        near = losses <= best_loss + NEAR * jnp.maximum(baseline - best_loss, 0.0)
+        if int(near.sum()) >= min(2, config.restarts):
+            break
+    return best, Report(best_loss, float(baseline), attempt)
+
+
+@eqx.filter_jit
+def principal_directions(states: Float[Array, "n obs"], most: int) -> Float[Array, "obs directions"]:
+    """The directions in which the states vary most, scaled so that they vary by one along each.
+
+    Directions in which they do not vary at all are zero: scaled up, they would drown the others.
+    """
+    variances, directions = jnp.linalg.eigh(jnp.cov(states.T))
+    most = min(most, states.shape[1])
+    varying = variances[-most:] > 1e-5 * variances[-1]
+    return directions[:, -most:] * jnp.where(varying, 1 / jnp.sqrt(variances[-most:] + 1e-6), 0.0)
+
+
+@eqx.filter_jit
+def sharpen(encoder: Float[Array, "d latents"], samples: Samples, config: FitConfig) -> Float[Array, "d latents"]:
+    """The encoder at the scale with the least held-out loss: the L2 penalty finds directions, but leaves latents soft."""
+    train, test = samples.split(config.held_out)
+    scales = 2.0 ** jnp.arange(6)
+    losses = jax.vmap(lambda scale: LatentRegression.project(scale * encoder, train, config).loss(test))(scales)
+    return scales[jnp.argmin(losses)] * encoder
+
+
+def refit_encoder(
+    key: PRNGKeyArray, samples: Samples, warm: Float[Array, "w obs latents"], config: FitConfig
+) -> tuple[Float[Array, "obs latents"], Float[Array, ""]]:
+    """As `fit_encoder` under `jit`: one round of restarts, the first of them from `warm`, and the held-out loss."""
+    directions = principal_directions(samples.states, config.directions)
+    inside = samples._replace(states=samples.states @ directions)
+    started = jax.vmap(lambda encoder: jnp.linalg.lstsq(directions, encoder)[0])(warm)
+    found, losses, _ = run_restarts(key, Encoder(config), inside, started, config)
+    return directions @ sharpen(found[jnp.argmin(losses)], inside, config), losses.min()
+
+
+def fit_encoder(
+    key: PRNGKeyArray, samples: Samples, config: FitConfig, warm: Float[Array, "obs latents"] | None = None
+) -> tuple[Float[Array, "obs latents"], Report]:
+    """The encoder of the soft latent state that best predicts the targets, searched among the principal directions."""
+    directions = principal_directions(samples.states, config.directions)
+    inside = samples._replace(states=samples.states @ directions)
+    warm = None if warm is None else jnp.linalg.lstsq(directions, warm)[0]
+    found, report = search(key, Encoder(config), inside, config, warm)
+    return directions @ sharpen(found, inside, config), report
+
+
+def create_q(key: PRNGKeyArray, observations: int, actions: int, config: FitConfig) -> LatentQ | MLP:
+    if config.model == "latent":
+        return LatentQ.create(key, observations, actions, config.latents)
+    return MLP.create(key, (observations, config.hidden, actions))
+
+
+@eqx.filter_jit
+def latent_q(encoder: Float[Array, "obs latents"], samples: Samples, config: FitConfig) -> LatentQ:
+    regression = LatentRegression.project(encoder, samples, config)
+    return LatentQ(encoder, regression.head[..., 0].T, regression.mean[0])
+
+
+def fit_q(
+    key: PRNGKeyArray,
+    states: Float[Array, "n obs"],
+    actions: Int[Array, " n"],
+    targets: Float[Array, " n"],
+    action_count: int,
+    config: FitConfig,
+    warm: LatentQ | MLP | None = None,
+) -> tuple[LatentQ | MLP, Report]:
+    """`argmin_f Σ (f(s, a) − target)²`."""
+    samples = Samples(states, jax.nn.one_hot(actions, action_count), targets[:, None])
+    if config.model == "mlp":
+        return search(key, MinibatchQ(config), samples, config, warm)
+    if config.solver == "projection":
+        encoder, report = fit_encoder(key, samples, config, warm.encoder if isinstance(warm, LatentQ) else None)
+    else:
+        q, report = search(key, MinibatchQ(config), samples, config, warm)
+        encoder = q.encoder
+    return latent_q(encoder, samples, config), report

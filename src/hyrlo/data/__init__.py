@@ -1,0 +1,1 @@
+"""Offline data: per-step states, transitions, and one reader per format."""

@@ -1,0 +1,286 @@
+"""State data: per step, unpaired, no actions and no rewards."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from hyrlo.core.errors import DataError
+from hyrlo.core.files import atomic_file
+
+
+@dataclass(frozen=True)
+class ObservationDataset:
+    """Offline states `D_0 … D_H`. Validated on construction: every step has states, of one size, all finite.
+
+    `steps[h]` is an array of shape `(N_h, observation_size)`; the N_h may differ.
+    """
+
+    steps: tuple[Float[np.ndarray, "n obs"], ...]
+    source: str = "data"
+    check_finite: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.steps) < 2:
+            raise DataError(
+                f"{self.source}: needs states of at least timesteps 0 and 1, has {len(self.steps)} timestep(s)"
+            )
+        size = self.steps[0].shape[1:]
+        for h, states in enumerate(self.steps):
+            if states.shape[0] == 0:
+                raise DataError(
+                    f"{self.source}: timestep {h} has no states; horizon is {self.horizon}, so every timestep "
+                    f"0 … {self.horizon} needs some; add states for it or shorten the horizon"
+                )
+            if states.shape[1:] != size:
+                raise DataError(f"{self.source}: timestep {h} has states of shape {states.shape[1:]}, not {size}")
+        if len(size) != 1 or size == (0,):
+            raise DataError(f"{self.source}: states have shape {size}; give at least one dimension")
+        if self.check_finite and (where := self.first_non_finite()):
+            raise DataError(f"{self.source}: {where}; remove or repair non-finite values")
+
+    def first_non_finite(self) -> str | None:
+        """Where the first value is that is not a finite number, in words."""
+        for h, states in enumerate(self.steps):
+            if not np.isfinite(states).all():
+                row, column = np.argwhere(~np.isfinite(states))[0]
+                return f"timestep {h}, state {row}, dimension {column} is {states[row, column]}"
+        return None
+
+    @classmethod
+    def from_trajectories(
+        cls, observations: np.ndarray, source: str = "data", check_finite: bool = True
+    ) -> ObservationDataset:
+        """From an array `(N, H+1, *obs)`."""
+        observations = _numeric(observations, "observations", source)
+        if observations.ndim < 3:
+            raise DataError(
+                f"{source}: observations has shape {observations.shape}; trajectories are (N, H+1, *obs), "
+                "unpaired states are (M, *obs) with an integer array timesteps (M,)"
+            )
+        n, length = observations.shape[:2]
+        flat = observations.reshape(n, length, int(np.prod(observations.shape[2:])))
+        return cls(tuple(flat[:, h] for h in range(length)), source, check_finite)
+
+    @classmethod
+    def from_unpaired(
+        cls, observations: np.ndarray, timesteps: np.ndarray, source: str = "data", check_finite: bool = True
+    ) -> ObservationDataset:
+        """From states `(M, *obs)` in any order and the integer timestep of each."""
+        observations = _numeric(observations, "observations", source)
+        _check_timesteps(timesteps, source)
+        if observations.ndim < 2 or timesteps.shape != observations.shape[:1]:
+            raise DataError(
+                f"{source}: observations {observations.shape} and timesteps {timesteps.shape} do not fit; "
+                "give (M, *obs) and (M,)"
+            )
+        flat = observations.reshape(len(observations), int(np.prod(observations.shape[1:])))
+        return cls(tuple(flat[rows] for rows in _rows_by_step(timesteps, source)), source, check_finite)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        observations: str = "observations",
+        timesteps: str = "timesteps",
+        check_finite: bool = True,
+        max_episodes: int | None = None,
+    ) -> ObservationDataset:
+        """From an npz file in either layout; `observations` and `timesteps` are the names of its arrays.
+
+        `max_episodes` keeps the first trajectories only.
+        """
+        arrays = _read_npz(Path(path), (observations, timesteps))
+        if timesteps in arrays:
+            refuse_max_episodes(max_episodes, path)
+            return cls.from_unpaired(arrays[observations], arrays[timesteps], str(path), check_finite)
+        episodes = arrays[observations]
+        if max_episodes is not None and episodes.ndim:
+            episodes = episodes[:max_episodes]
+        return cls.from_trajectories(episodes, str(path), check_finite)
+
+    def save(self, path: str | Path) -> None:
+        """To an npz file: as trajectories if every step has as many states, else unpaired."""
+        sizes = [len(states) for states in self.steps]
+        if len(set(sizes)) == 1:
+            arrays = {"observations": np.stack(self.steps, axis=1)}
+        else:
+            timesteps = np.repeat(np.arange(len(sizes)), sizes)
+            arrays = {"observations": np.concatenate(self.steps), "timesteps": timesteps}
+        with atomic_file(Path(path)) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    @property
+    def horizon(self) -> int:
+        return len(self.steps) - 1
+
+    @property
+    def observation_size(self) -> int:
+        return self.steps[0].shape[1]
+
+    def at(self, h: int) -> Float[np.ndarray, "n obs"]:
+        """`D_h`."""
+        return self.steps[h]
+
+    def padded(self, h: int) -> tuple[Float[Array, "m obs"], Float[Array, " m"]]:
+        """`D_h` filled up to the size of the largest step, with weights that leave the filling out: one shape for all h."""
+        states = self.steps[h]
+        fill = max(len(s) for s in self.steps) - len(states)
+        weights = np.concatenate([np.full(len(states), 1 / len(states)), np.zeros(fill)])
+        return jnp.asarray(np.pad(states, ((0, fill), (0, 0)), mode="wrap")), jnp.asarray(weights, jnp.float32)
+
+    def for_horizon(self, horizon: int, observation_size: int) -> ObservationDataset:
+        """The first `horizon + 1` steps, checked against the environment's sizes."""
+        self._check_horizon(horizon)
+        if observation_size != self.observation_size:
+            raise DataError(
+                f"{self.source}: states have {self.observation_size} dimensions but the environment's have "
+                f"{observation_size}; use data of this environment and horizon"
+            )
+        return ObservationDataset(self.steps[: horizon + 1], self.source, self.check_finite)
+
+    def _check_horizon(self, horizon: int) -> None:
+        if horizon > self.horizon:
+            raise DataError(
+                f"{self.source}: has timesteps 0 … {self.horizon} but the horizon is {horizon}; "
+                f"give --horizon {self.horizon} or less, or longer data"
+            )
+
+    def with_ended(self, horizon: int) -> ObservationDataset:
+        """The first `horizon + 1` steps with one more dimension, the last: 1 if the episode has ended, else 0.
+
+        Logs of a world whose episodes end early have ever fewer states. To match only the states that are left would
+        reward a policy that ends its episodes, so the ended ones are kept in one absorbing state: zeros and flag 1.
+
+        * The states of the data have flag 0.
+        * If the number of states `N_h` never rises with h and falls somewhere, episodes ended: step h is filled up with
+          `N_0 − N_h` absorbing states. Steps after the data, up to `horizon`, are `N_0` absorbing states: the count
+          has fallen to zero for good.
+        * If `N_h` is the same at every step, no episode ended; a horizon beyond the data is an error.
+        * If `N_h` rises somewhere, these are unpaired states of uneven number, which say nothing about endings. They
+          are taken as they are; a horizon beyond the data is an error.
+        """
+        if not self._episodes_ended():
+            self._check_horizon(horizon)
+            flagged = tuple(np.pad(states, ((0, 0), (0, 1))) for states in self.steps[: horizon + 1])
+            return ObservationDataset(flagged, self.source, self.check_finite)
+        absorbing = np.eye(1, self.observation_size + 1, self.observation_size, np.float32)
+        steps = []
+        for h in range(horizon + 1):
+            going = self.steps[h] if h <= self.horizon else self.steps[0][:0]
+            ended = absorbing.repeat(len(self.steps[0]) - len(going), axis=0)
+            steps.append(np.concatenate([np.pad(going, ((0, 0), (0, 1))), ended]))
+        return ObservationDataset(tuple(steps), self.source, self.check_finite)
+
+    def _episodes_ended(self) -> bool:
+        """Whether the number of states never rises and falls somewhere."""
+        counts = [len(states) for states in self.steps]
+        return counts == sorted(counts, reverse=True) and counts[-1] < counts[0]
+
+    def subsample(self, most: int, seed: int) -> ObservationDataset:
+        """At most `most` states of each step, drawn without replacement."""
+        rng = np.random.default_rng(seed)
+        pick = [s if len(s) <= most else s[np.sort(rng.choice(len(s), most, replace=False))] for s in self.steps]
+        return ObservationDataset(tuple(pick), self.source, self.check_finite)
+
+    def fingerprint(self) -> str:
+        """A hash of the states, to tell on resuming whether the data are still the same."""
+        digest = hashlib.blake2b(digest_size=16)
+        for states in self.steps:
+            digest.update(str(states.shape).encode() + np.ascontiguousarray(states).tobytes())
+        return digest.hexdigest()
+
+
+def _numeric(array: np.ndarray, name: str, source: str) -> Float[np.ndarray, ...]:
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{source}: {name} has dtype {array.dtype}; it must be a numeric array")
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32, copy=False)
+
+
+def _check_timesteps(timesteps: np.ndarray, source: str) -> None:
+    if not isinstance(timesteps, np.ndarray) or timesteps.dtype.kind not in "iu":
+        raise DataError(
+            f"{source}: timesteps has dtype {getattr(timesteps, 'dtype', '?')}; it must be an integer array"
+        )
+
+
+def _rows_by_step(
+    timesteps: Int[np.ndarray, " m"], source: str, what: str = "states", beyond: int = 0
+) -> list[Int[np.ndarray, " n"]]:
+    """The rows of each timestep, in their order. The horizon is `beyond` steps after the last timestep."""
+    if timesteps.size == 0:
+        raise DataError(f"{source}: holds no {what}")
+    if timesteps.min() < 0:
+        raise DataError(f"{source}: timesteps[{int(timesteps.argmin())}] is {timesteps.min()}; timesteps start at 0")
+    last = int(timesteps.max())
+    if last > len(timesteps) * 2 + 1:
+        missing = int(np.setdiff1d(np.arange(len(timesteps) + 1), timesteps)[0])
+        raise DataError(f"{source}: timestep {missing} has no {what}; horizon is {last + beyond}")
+    order = np.argsort(timesteps, kind="stable")
+    return np.split(order, np.searchsorted(timesteps[order], np.arange(1, last + 1)))
+
+
+def _read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The arrays of `names` that the file has; the first must be there."""
+    if not path.is_file():
+        raise DataError(f"{path}: {'is a directory, not an npz file' if path.is_dir() else 'no such file'}")
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{path}: is a single array, not an npz archive; save it with numpy.savez")
+        with archive:
+            if names[0] not in archive.files:
+                found = ", ".join(sorted(archive.files)) or "nothing"
+                raise DataError(
+                    f"{path}: has no array named {names[0]} (found {found}); "
+                    "rename it, or use `hyrlo data import --observations NAME`"
+                )
+            arrays = {name: archive[name] for name in names if name in archive.files}
+            for name, array in arrays.items():
+                if not isinstance(array, np.ndarray):
+                    raise DataError(f"{path}: {name} is not an array; save it with numpy.savez")
+            return arrays
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, RuntimeError) as error:
+        raise DataError(f"{path}: cannot be read as npz, it may be truncated ({error})") from error
+    except ValueError as error:
+        if "Object arrays" in str(error):
+            raise DataError(f"{path}: holds object arrays, which are never loaded; save numeric arrays") from error
+        raise DataError(f"{path}: cannot be read as npz, it may be truncated ({error})") from error
+
+
+def refuse_max_episodes(max_episodes: int | None, source: str | Path) -> None:
+    """For data without episodes: a number of them asks for what cannot be told."""
+    if max_episodes is not None:
+        raise DataError(
+            f"{source}: holds unpaired states, which episode each belongs to is not known; leave out --max-episodes"
+        )
+
+
+def describe_steps(data: ObservationDataset) -> list[dict[str, Any]]:
+    """One row a step: how many states, their range, and what may be wrong with them."""
+    rows = []
+    for h, states in enumerate(data.steps):
+        finite = states[np.isfinite(states)]
+        low, mean, high = (float(f(finite)) if finite.size else float("nan") for f in (np.min, np.mean, np.max))
+        rows.append(
+            {
+                "timestep": h,
+                "states": len(states),
+                "min": low,
+                "mean": mean,
+                "max": high,
+                "duplicates": len(states) - len(np.unique(states, axis=0)),
+                "non_finite": int(states.size - finite.size),
+                "constant_dimensions": int((states == states[0]).all(axis=0).sum()) if len(states) > 1 else 0,
+            }
+        )
+    return rows

@@ -1,0 +1,280 @@
+"""Canonical offline data: tuples of state, action, reward and next state, per step.
+
+Hybrid RL as it was before state-only logs (HyQ, RLPD) learns from these; `observations()` is what a state-only
+algorithm may see of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from hyrlo.core.errors import DataError
+from hyrlo.core.files import atomic_file
+from hyrlo.data.readers import is_archive, read_states
+from hyrlo.data.states import (
+    ObservationDataset,
+    _check_timesteps,
+    _numeric,
+    _read_npz,
+    _rows_by_step,
+    refuse_max_episodes,
+)
+
+TRAJECTORY_ARRAYS = ("observations", "actions", "rewards")
+UNPAIRED_ARRAYS = (*TRAJECTORY_ARRAYS, "next_observations", "timesteps")
+
+
+class Transitions(NamedTuple):
+    """The tuples of one step."""
+
+    states: Float[np.ndarray, "n obs"]
+    actions: Int[np.ndarray, " n"] | Float[np.ndarray, "n act"]
+    rewards: Float[np.ndarray, " n"]
+    next_states: Float[np.ndarray, "n obs"]
+
+
+@dataclass(frozen=True)
+class TransitionDataset:
+    """Offline tuples of steps 0 … H−1, validated on construction: none is missing, all fit, all values are usable.
+
+    `steps[h]` has N_h tuples; the N_h may differ, and tuples of different steps need not belong together. Arrays of any
+    numeric type are taken and kept as float32, actions as int32 where they are numbers and not vectors.
+    """
+
+    steps: tuple[Transitions, ...]
+    source: str = "data"
+    check_finite: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise DataError(f"{self.source}: holds no transitions; needs those of at least timestep 0")
+        size, action = self.steps[0].states.shape[1:], self.steps[0].actions.shape[1:2]
+        for h, step in enumerate(self.steps):
+            self._check_shapes(step, h, size, action)
+        if len(size) != 1 or size == (0,):
+            raise DataError(f"{self.source}: states have shape {size}; give at least one dimension")
+        if action == (0,):
+            raise DataError(
+                f"{self.source}: actions are vectors of no dimension; give at least one, or learn from states"
+            )
+        object.__setattr__(self, "steps", tuple(self._converted(step, h) for h, step in enumerate(self.steps)))
+        if self.check_finite and (where := self.first_non_finite()):
+            raise DataError(f"{self.source}: {where}; remove or repair non-finite values")
+
+    def _check_shapes(self, step: Transitions, h: int, size: tuple[int, ...], action: tuple[int, ...]) -> None:
+        n = len(step.states)
+        if n == 0:
+            raise DataError(
+                f"{self.source}: timestep {h} has no transitions; horizon is {self.horizon}, so every timestep "
+                f"0 … {self.horizon - 1} needs some; add some for it or shorten the horizon"
+            )
+        for name, array, shape in zip(step._fields, step, ((n, *size), (n, *action), (n,), (n, *size)), strict=True):
+            if array.shape != shape:
+                raise DataError(
+                    f"{self.source}: timestep {h} has {name} of shape {array.shape}, not {shape}; "
+                    "states, actions, rewards and next states of a step belong together one by one"
+                )
+
+    def _converted(self, step: Transitions, h: int) -> Transitions:
+        states, vectors, rewards, next_states = (
+            _numeric(array, name, self.source) for name, array in zip(step._fields, step, strict=True)
+        )
+        if vectors.ndim == 2:
+            return Transitions(states, vectors, rewards, next_states)
+        exact = step.actions.astype(np.float64)
+        usable = (exact >= 0) & (exact == np.floor(exact)) & (exact <= np.iinfo(np.int32).max)
+        if not usable.all():
+            first = int(np.argmin(usable))
+            raise DataError(
+                f"{self.source}: timestep {h}, tuple {first}: action is {step.actions[first]}; "
+                "actions are whole numbers from 0"
+            )
+        return Transitions(states, step.actions.astype(np.int32, copy=False), rewards, next_states)
+
+    def first_non_finite(self) -> str | None:
+        """Where the first value is that is not a finite number, in words."""
+        for h, step in enumerate(self.steps):
+            named = (("state", step.states), ("next state", step.next_states), ("reward", step.rewards))
+            for name, array in (*named, ("action", step.actions)):
+                if not np.isfinite(array).all():
+                    place = tuple(np.argwhere(~np.isfinite(array))[0])
+                    dimension = f" dimension {place[1]}" if len(place) == 2 else ""
+                    return f"timestep {h}, tuple {place[0]}: {name}{dimension} is {array[place]}"
+        return None
+
+    @classmethod
+    def from_trajectories(
+        cls,
+        observations: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        source: str = "data",
+        check_finite: bool = True,
+    ) -> TransitionDataset:
+        """From arrays `(N, H+1, *obs)`, `(N, H)` (or `(N, H, act)`, if actions are vectors) and `(N, H)`."""
+        states = ObservationDataset.from_trajectories(observations, source, check_finite=False).steps
+        expected = (len(states[0]), len(states) - 1)
+        for name, array in (("actions", actions), ("rewards", rewards)):
+            if array.shape[:2] != expected or array.ndim > 2 + (name == "actions"):
+                raise DataError(
+                    f"{source}: {name} has shape {array.shape}, but observations {observations.shape} need {expected}"
+                )
+        steps = (Transitions(states[h], actions[:, h], rewards[:, h], states[h + 1]) for h in range(expected[1]))
+        return cls(tuple(steps), source, check_finite)
+
+    @classmethod
+    def from_unpaired(
+        cls,
+        observations: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        next_observations: np.ndarray,
+        timesteps: np.ndarray,
+        source: str = "data",
+        check_finite: bool = True,
+    ) -> TransitionDataset:
+        """From tuples `(M, *obs)`, `(M,)`, `(M,)`, `(M, *obs)` in any order and the integer timestep of each."""
+        _check_timesteps(timesteps, source)
+        shape = observations.shape
+        fits = len(shape) >= 2 and next_observations.shape == shape
+        numbers = actions[:, 0] if actions.ndim == 2 and actions.size else actions
+        if not fits or any(array.shape != shape[:1] for array in (numbers, rewards, timesteps)):
+            raise DataError(
+                f"{source}: observations {shape}, actions {actions.shape}, rewards {rewards.shape}, next_observations "
+                f"{next_observations.shape} and timesteps {timesteps.shape} do not fit; give (M, *obs) and (M,)"
+            )
+        flat = (len(observations), int(np.prod(shape[1:])))
+        arrays = (observations.reshape(flat), actions, rewards, next_observations.reshape(flat))
+        rows_by_step = _rows_by_step(timesteps, source, "transitions", beyond=1)
+        return cls(tuple(Transitions(*(a[rows] for a in arrays)) for rows in rows_by_step), source, check_finite)
+
+    @classmethod
+    def load(cls, path: str | Path, check_finite: bool = True) -> TransitionDataset:
+        """From an npz file in either layout."""
+        if not is_archive(path):
+            raise DataError(f"{path}: only its states are read; give actions and rewards as npz, or learn from states")
+        arrays = _read_npz(Path(path), UNPAIRED_ARRAYS)
+        unpaired = "timesteps" in arrays or "next_observations" in arrays
+        names = UNPAIRED_ARRAYS if unpaired else TRAJECTORY_ARRAYS
+        for name in names:
+            if name not in arrays:
+                kind = "unpaired transitions" if unpaired else "transitions"
+                raise DataError(f"{path}: has no array named {name}; {kind} need {', '.join(names)}")
+        build: Callable[..., TransitionDataset] = cls.from_unpaired if unpaired else cls.from_trajectories
+        return build(**arrays, source=str(path), check_finite=check_finite)
+
+    def save(self, path: str | Path) -> None:
+        """To an npz file: as trajectories if each step starts where the step before it ended, else unpaired."""
+        if self._aligned():
+            arrays = {
+                "observations": np.stack(self.observations().steps, axis=1),
+                "actions": np.stack([step.actions for step in self.steps], axis=1),
+                "rewards": np.stack([step.rewards for step in self.steps], axis=1),
+            }
+        else:
+            columns = [np.concatenate(column) for column in zip(*self.steps, strict=True)]
+            timesteps = np.repeat(np.arange(self.horizon), [len(step.states) for step in self.steps])
+            arrays = dict(zip(UNPAIRED_ARRAYS, [*columns, timesteps], strict=True))
+        with atomic_file(Path(path)) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    def _aligned(self) -> bool:
+        """Whether the steps make trajectories. Compared as bits, so that saving does not turn a −0 into a 0."""
+        return all(
+            np.array_equal(one.next_states.view(np.int32), following.states.view(np.int32))
+            for one, following in pairwise(self.steps)
+        )
+
+    @property
+    def horizon(self) -> int:
+        return len(self.steps)
+
+    @property
+    def observation_size(self) -> int:
+        return self.steps[0].states.shape[1]
+
+    @property
+    def action_size(self) -> int:
+        """Dimensions of an action that is a vector; 0 where actions are whole numbers."""
+        return self.steps[0].actions.shape[1] if self.steps[0].actions.ndim == 2 else 0
+
+    def at(self, h: int) -> Transitions:
+        """The tuples of step `h`."""
+        return self.steps[h]
+
+    def observations(self) -> ObservationDataset:
+        """The states alone, without actions and rewards; `D_H` are the next states of the last step."""
+        states = (*(step.states for step in self.steps), self.steps[-1].next_states)
+        return ObservationDataset(states, self.source, self.check_finite)
+
+    def for_horizon(self, horizon: int, observation_size: int, actions: int, action_size: int = 0) -> TransitionDataset:
+        """The first `horizon` steps, checked against the environment's sizes."""
+        if horizon > self.horizon:
+            raise DataError(
+                f"{self.source}: has transitions of timesteps 0 … {self.horizon - 1} but the horizon is {horizon}; "
+                f"give --horizon {self.horizon} or less, or longer data"
+            )
+        if observation_size != self.observation_size:
+            raise DataError(
+                f"{self.source}: states have {self.observation_size} dimensions but the environment's have "
+                f"{observation_size}; use data of this environment and horizon"
+            )
+        if self.action_size != action_size:
+            kinds = [f"vectors of {size}" if size else "whole numbers" for size in (self.action_size, action_size)]
+            raise DataError(
+                f"{self.source}: actions are {kinds[0]} but the environment's are {kinds[1]}; use data of this environment"
+            )
+        for h, step in enumerate(self.steps[:horizon]):
+            if actions and (step.actions >= actions).any():
+                first = int(np.argmax(step.actions >= actions))
+                raise DataError(
+                    f"{self.source}: timestep {h}, tuple {first}: action is {step.actions[first]} but the environment "
+                    f"has actions 0 … {actions - 1}; use data of this environment"
+                )
+        return TransitionDataset(self.steps[:horizon], self.source, self.check_finite)
+
+    def subsample(self, most: int, seed: int) -> TransitionDataset:
+        """At most `most` tuples of each step, drawn without replacement."""
+        rng = np.random.default_rng(seed)
+
+        def pick(step: Transitions) -> Transitions:
+            n = len(step.states)
+            rows = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+            return Transitions(*(array[rows] for array in step))
+
+        return TransitionDataset(tuple(pick(step) for step in self.steps), self.source, self.check_finite)
+
+    def fingerprint(self) -> str:
+        """A hash of the tuples, to tell on resuming whether the data are still the same."""
+        digest = hashlib.blake2b(digest_size=16)
+        for step in self.steps:
+            for array in step:
+                digest.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def load_states(source: str | Path, check_finite: bool = True, max_episodes: int | None = None) -> ObservationDataset:
+    """The states of any source that `read_states` knows, or of an npz file of transitions.
+
+    Unpaired transitions keep `D_H` among the next states, where `read_states` does not look.
+    """
+    if is_archive(source) and len(_read_npz(Path(source), UNPAIRED_ARRAYS)) == len(UNPAIRED_ARRAYS):
+        refuse_max_episodes(max_episodes, source)
+        return TransitionDataset.load(source, check_finite).observations()
+    return read_states(source, max_episodes=max_episodes, check_finite=check_finite)
+
+
+def has_actions_and_rewards(path: str | Path) -> bool:
+    """Whether this is an npz file that holds more than states."""
+    if not is_archive(path):
+        return False
+    with np.load(path, allow_pickle=False) as archive:
+        return {"actions", "rewards"} <= set(archive.files)

@@ -1,0 +1,1 @@
+"""Gymnasium environments behind hyrlo's access models."""

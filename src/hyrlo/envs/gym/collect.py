@@ -1,0 +1,77 @@
+"""States of a behaviour policy of mixed quality in a Gymnasium environment, as logs would hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.policies import Actions, Policy, Step
+from hyrlo.data.states import ObservationDataset
+from hyrlo.envs.gym.world import GymWorld
+
+AT_ONCE = 2**25
+"""Numbers kept in memory at a time, about: every step of every episode is recorded."""
+
+
+class Noisy(Policy):
+    """Another policy, each action replaced by a uniform one with probability `epsilon`."""
+
+    policy: Policy
+    uniform: Policy
+    epsilon: Float[Array, ""]
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        coin_key, uniform_key, policy_key = jax.random.split(key, 3)
+        noisy = jax.random.bernoulli(coin_key, self.epsilon, (len(observations),))
+        uniform = self.uniform.act(uniform_key, observations, h)
+        noisy = noisy.reshape(-1, *[1] * (uniform.ndim - 1))
+        return jnp.where(noisy, uniform, self.policy.act(policy_key, observations, h))
+
+    def rows(self, start: int, n: int) -> Policy:
+        return Noisy(self.policy.rows(start, n), self.uniform, self.epsilon)
+
+
+def collect_states(
+    world: GymWorld, policies: Sequence[Policy], episodes: int, epsilon: float = 0.0, seed: int = 0
+) -> ObservationDataset:
+    """The environment's own observations, `episodes` split evenly over `policies` (none: uniform actions).
+
+    An episode that ended has no states after the one it ended with, so that later steps have fewer states.
+    """
+    if not 0 <= epsilon <= 1:
+        raise HyrloError(f"epsilon is {epsilon}; give a probability")
+    uniform = world.spec.uniform()
+    chosen: list[Policy] = [Noisy(p, uniform, jnp.asarray(epsilon)) for p in policies]
+    parts: list[list[np.ndarray]] = [[] for _ in range(world.horizon + 1)]
+    shares = _split(episodes, max(1, len(chosen)))
+    for number, (policy, share) in enumerate(zip(chosen or [uniform], shares, strict=True)):
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        for batch in _play(world, policy, share, key):
+            for h, states in enumerate(batch):
+                parts[h].append(states[states[:, -1] == 0, :-1])
+    steps = [np.concatenate(states) for states in parts]
+    last = max(h for h, states in enumerate(steps) if len(states))
+    return ObservationDataset(tuple(steps[: last + 1]), f"{world.name} states, seed {seed}")
+
+
+def _split(total: int, parts: int) -> list[int]:
+    return [total // parts + (number < total % parts) for number in range(parts)]
+
+
+def _play(world: GymWorld, policy: Policy, episodes: int, key: PRNGKeyArray) -> Iterator[Float[np.ndarray, "h n obs"]]:
+    """All states of the episodes, some episodes at a time."""
+    spec, model = world.spec, world.trace_model()
+    most = max(world.config.num_envs, AT_ONCE // (spec.horizon * spec.observation_size))
+    for begin in range(0, episodes, most):
+        n = min(most, episodes - begin)
+        batch = model.rollout(
+            jax.random.fold_in(key, begin), policy, n, record=tuple(range(spec.horizon)), next_states=True
+        )
+        assert batch.states is not None
+        assert batch.next_states is not None
+        yield np.concatenate([np.asarray(batch.states), np.asarray(batch.next_states[-1:])])

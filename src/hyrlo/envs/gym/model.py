@@ -1,0 +1,224 @@
+"""Access models over a vector of Gymnasium environments: batches of episodes in lock-step, ended ones absorbed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector.utils import CloudpickleWrapper
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from hyrlo.core.access import Ledger, Record, Rollout, Spec
+from hyrlo.core.policies import Actions, Policy, Step
+from hyrlo.envs.gym.reset import known_set_state
+from hyrlo.envs.gym.vector import Vector
+from hyrlo.envs.gym.wrappers import Absorbing, SetState, Start
+
+
+class Envs(Protocol):
+    """What the models need of a world: its sizes, one environment to look at, and the vector to play."""
+
+    name: str
+    env: Absorbing
+    says_success: bool
+    """Whether any episode so far said something about success."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    def vector(self) -> Vector: ...
+
+
+class _Frame:
+    """All of a policy but its arrays. Equal ones share compiled code; the same one is recognised at no cost."""
+
+    def __init__(self, *parts: Any):
+        self.parts, self.hash = parts, hash(parts)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Frame) and self.parts == other.parts)
+
+
+class _Actor:
+    """A policy that acts step after step: taken apart once, which `eqx.filter_jit` would do at every step."""
+
+    def __init__(self, policy: Policy, key: PRNGKeyArray):
+        leaves, structure = jax.tree.flatten(policy)
+        self.arrays = [x if eqx.is_array(x) else None for x in leaves]
+        self.frame = _Frame(structure, *(None if eqx.is_array(x) else x for x in leaves))
+        self.key = key
+
+    def __call__(self, observations: Float[np.ndarray, "n obs"], h: int) -> np.ndarray:
+        return np.asarray(_act(self.frame, self.arrays, self.key, observations, np.int32(h)))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _act(
+    frame: _Frame, arrays: list[Array | None], key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step
+) -> Actions:
+    structure, *others = frame.parts
+    policy = structure.unflatten(a if o is None else o for a, o in zip(arrays, others, strict=True))
+    return policy.act(jax.random.fold_in(key, h), observations, h)
+
+
+class _Tape:
+    """What a roll-out keeps: whole-episode sums, and of every episode the steps that are wanted."""
+
+    def __init__(self, wanted: Int[np.ndarray, "k n"], spec: Spec, next_states: bool):
+        shape, observation = wanted.shape, (*wanted.shape, spec.observation_size)
+        self.wanted = wanted
+        self.returns, self.success = np.zeros(shape[1]), np.zeros(shape[1], bool)
+        self.states = np.zeros(observation, np.float32)
+        self.next_states = np.zeros(observation, np.float32) if next_states else None
+        self.actions = (
+            np.zeros((*shape, spec.action_size), np.float32) if spec.action_size else np.zeros(shape, np.int32)
+        )
+        self.earned, self.rewards, self.ended = np.zeros(shape), np.zeros(shape), np.zeros(shape, bool)
+        self.steps = 0
+
+    def rollout(self, several: bool, says_success: bool) -> Rollout:
+        returns = jnp.asarray(self.returns, jnp.float32)
+        success = jnp.asarray(self.success) if says_success else None
+        if not len(self.wanted):
+            return Rollout(returns, success)
+        to_go, rewards = (x.astype(np.float32) for x in (self.returns - self.earned, self.rewards))
+        recorded = (self.states, self.actions, to_go, self.next_states, rewards, self.ended)
+        kept = (None if x is None else jnp.asarray(x if several else x[0]) for x in recorded)
+        return Rollout(returns, success, *kept)
+
+
+@dataclass
+class GymTraceModel:
+    """Trace access to a Gymnasium environment. The ledger counts real steps: none after an episode's end."""
+
+    world: Envs
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def spec(self) -> Spec:
+        return self.world.spec
+
+    def rollout(
+        self,
+        key: PRNGKeyArray,
+        policy: Policy,
+        episodes: int,
+        *,
+        record: Record = (),
+        next_states: bool = False,
+        stop: int | None = None,
+    ) -> Rollout:
+        stop = self.spec.horizon if stop is None else stop
+        tape = _Tape(_wanted(record, episodes, stop), self.spec, next_states)
+        self._play(key, policy, tape, stop)
+        return tape.rollout(isinstance(record, tuple | np.ndarray), self.world.says_success)
+
+    def evaluation(self) -> GymTraceModel:
+        return GymTraceModel(self.world)
+
+    def _play(self, key: PRNGKeyArray, policy: Policy, tape: _Tape, stop: int, start: Start | None = None) -> None:
+        """Fill the tape, as many episodes at a time as there are environments."""
+        start_key, act_key = jax.random.split(key)
+        n, vector = tape.wanted.shape[1], self.world.vector()
+        seeds = episode_seeds(start_key, n)
+        for number, begin in enumerate(range(0, n, vector.count)):
+            rows = slice(begin, min(begin + vector.count, n))
+            here = start or Start(0)
+            observations = None if here.observations is None else here.observations[rows]
+            here = here._replace(rows=rows.stop - begin, observations=observations)
+            with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
+                self._play_batch(jax.random.fold_in(act_key, number), policy, tape, rows, seeds[rows], stop, here)
+        self.ledger.book(n, tape.steps)
+
+    def _play_batch(
+        self,
+        key: PRNGKeyArray,
+        policy: Policy,
+        tape: _Tape,
+        rows: slice,
+        seeds: Sequence[int],
+        stop: int,
+        start: Start,
+    ) -> None:
+        """Play the episodes `rows` of the tape, one in each environment."""
+        vector, m = self.world.vector(), start.rows
+        act = _Actor(policy.rows(rows.start, vector.count), key)
+        observations, news = vector.reset(seeds, start)
+        over = news.ended.copy()
+        self._note_success(tape, rows, news.success)
+        returns = np.zeros(vector.count)
+        wanted = tape.wanted[:, rows]
+        kept = set(np.unique(wanted).tolist())
+        for h in range(start.at, stop):
+            if over.all() and h not in kept:
+                observations = np.broadcast_to(self.world.env.absorbed, observations.shape)
+                continue
+            actions = act(observations, h)
+            which, columns = np.nonzero(wanted == h)
+            at = (which, rows.start + columns)
+            tape.states[at], tape.actions[at] = observations[columns], actions[columns]
+            tape.earned[at] = returns[columns]
+            tape.steps += int((~over).sum())
+            observations, rewards, news = vector.step(actions, h)
+            over |= news.ended
+            self._note_success(tape, rows, news.success)
+            returns += rewards
+            tape.rewards[at], tape.ended[at] = rewards[columns], over[columns]
+            if tape.next_states is not None:
+                tape.next_states[at] = observations[columns]
+        tape.returns[rows] = returns[:m]
+
+    def _note_success(self, tape: _Tape, rows: slice, success: np.ndarray | None) -> None:
+        if success is not None:
+            self.world.says_success = True
+            tape.success[rows] |= success[: rows.stop - rows.start]
+
+
+@dataclass
+class GymResetModel(GymTraceModel):
+    """Reset access: `set_state(env, observation)` puts an environment into the state of an observation.
+
+    It is known for classic control and for MuJoCo environments that observe all positions and velocities. An observation
+    with which an episode ends looks like any other; where `set_state` returns True it is known for one.
+    """
+
+    set_state: SetState | None = None
+
+    def __post_init__(self) -> None:
+        self.set_state = self.set_state or known_set_state(self.world.name, self.world.env)
+
+    def rollout_from(
+        self, key: PRNGKeyArray, observations: Float[Array, "n obs"], policy: Policy, *, at: int
+    ) -> Rollout:
+        states = np.asarray(observations, np.float32)
+        tape = _Tape(np.full((1, len(states)), at), self.spec, next_states=False)
+        start = Start(0, states, at, CloudpickleWrapper(self.set_state))  # type: ignore[arg-type]
+        self._play(key, policy, tape, self.spec.horizon, start)
+        return tape.rollout(several=False, says_success=self.world.says_success)
+
+
+def episode_seeds(key: PRNGKeyArray, n: int) -> list[int]:
+    """Seeds of n episodes; the first ones do not depend on n."""
+    words = np.random.SeedSequence(np.asarray(jax.random.key_data(key)).ravel().tolist()).generate_state(n)
+    return (words >> 1).tolist()  # 31 bits: some simulators take no more
+
+
+def _wanted(record: Record, episodes: int, stop: int) -> Int[np.ndarray, "k n"]:
+    """The steps to keep of each episode."""
+    if isinstance(record, np.ndarray):
+        if record.shape[1] != episodes or record.min() < 0 or record.max() >= stop:
+            raise ValueError(f"record has shape {record.shape}; give {episodes} episodes steps from 0 to before {stop}")
+        return record
+    steps = record if isinstance(record, tuple) else (int(record),)
+    if list(steps) != sorted(set(steps)) or any(not 0 <= h < stop for h in steps):
+        raise ValueError(f"record is {record}; give steps in increasing order, from 0 to before stop = {stop}")
+    return np.repeat(np.asarray(steps, int)[:, None], episodes, axis=1)

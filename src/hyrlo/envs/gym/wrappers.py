@@ -1,0 +1,180 @@
+"""One Gymnasium environment as algorithms see it: flat states with a flag, actions from −1 to 1, an end that absorbs.
+
+Worker processes import this module; it works in NumPy and needs no accelerator.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces.utils import flatdim, flatten
+from jaxtyping import Float
+
+from hyrlo.core.errors import HyrloError
+
+SetState = Callable[[gymnasium.Env, Float[np.ndarray, " obs"]], "bool | None"]
+"""Puts an environment into the state of an observation; True says that the episode ends with this observation."""
+FLATTENED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class Start(NamedTuple):
+    """How the episodes of a batch begin: the first `rows` environments play, the others rest."""
+
+    rows: int
+    observations: Float[np.ndarray, "n obs"] | None = None
+    """Where to begin, with the flag; None is the environment's own initial distribution."""
+    at: int = 0
+    """The step of `observations`."""
+    set_state: Any = None
+    """A `SetState` behind `gymnasium.vector.utils.CloudpickleWrapper`, which takes it to a worker process."""
+
+
+class Absorbing(gymnasium.Wrapper):
+    """Flat states with a last dimension that is 0 while the episode runs; after its end, zeros and 1.
+
+    The observation with which an episode ends is still a state of flag 0, as in logs. From the step after it the state
+    is zeros and 1, rewards are 0 and the inner environment rests until `reset`. It is never reported as done, so that
+    vector environments do not start a new episode by themselves; `info` has the news instead:
+
+    * `ended`: this step ended the episode. Time that runs out at the horizon does not count.
+    * `success`: as the environment says in `success` or `is_success`, where it changes.
+    * `error`: the environment raised; after that it rests.
+    """
+
+    def __init__(self, env: gymnasium.Env, horizon: int, index: int = 0):
+        super().__init__(env)
+        self.horizon, self.index = horizon, index
+        self.flat = _flattener(env.observation_space)
+        self.size = flatdim(env.observation_space)
+        self.convert, self.action_space = _converter(env.action_space)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (self.size + 1,), np.float32)
+        self.absorbed = np.zeros(self.size + 1, np.float32)
+        self.absorbed[-1] = 1
+        self.over = True
+        self.steps = 0
+        self.success: bool | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        start: Start | None = (options or {}).get("start")
+        self.steps, self.success = 0, None
+        self.over = start is not None and self._rests(start)
+        if self.over:
+            return self.absorbed, {"ended": True}
+        try:
+            observation, info = self.env.reset(seed=seed, options=None if start else options)
+            news = self._news(info)
+            if start is None or start.observations is None:
+                return self._state(observation), news
+            self.steps = start.at
+            self.over = bool(start.set_state.fn(self.env, start.observations[self.index][:-1]))
+            return start.observations[self.index], {**news, "ended": True} if self.over else news
+        except Exception as error:
+            return self.absorbed, self._failed(error)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self.over:
+            return self.absorbed, 0.0, False, False, {}
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(self.convert(action))
+            state, reward = self._state(observation), float(reward)
+        except Exception as error:
+            return self.absorbed, 0.0, False, False, self._failed(error)
+        self.steps += 1
+        news = self._news(info) if info else {}
+        if terminated or truncated:
+            self.over = True
+            if terminated or self.steps < self.horizon:
+                news["ended"] = True
+        return state, reward, False, False, news
+
+    def _rests(self, start: Start) -> bool:
+        """Beyond the rows that play, or told to begin after the end."""
+        if self.index >= start.rows:
+            return True
+        return start.observations is not None and bool(start.observations[self.index, -1] > 0.5)
+
+    def _state(self, observation: Any) -> Float[np.ndarray, " obs"]:
+        state = np.zeros(self.size + 1, np.float32)
+        state[:-1] = self.flat(observation)
+        return state
+
+    def _news(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Success where it changes: merging the `info` of many environments is slow."""
+        said = info.get("success", info.get("is_success"))
+        if said is None or (success := bool(np.any(said))) is self.success or self.success:
+            return {}
+        self.success = success
+        return {"success": success}
+
+    def _failed(self, error: Exception) -> dict[str, Any]:
+        self.over = True
+        return {"error": describe(error)}
+
+
+def describe(error: Exception) -> str:
+    """What was raised, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    said = textwrap.shorten(str(error), 300, placeholder=" …").rstrip(".")
+    return f"{type(error).__name__}{': ' * bool(said)}{said} ({Path(last.filename).name}, line {last.lineno})"
+
+
+def build(spec: EnvSpec, kwargs: dict[str, Any], horizon: int, index: int = 0) -> Absorbing:
+    """One environment. A registered limit that is shorter than the horizon does not cut the episode."""
+    env = gymnasium.make(spec, max_episode_steps=horizon, disable_env_checker=True, **kwargs)
+    return Absorbing(env, horizon, index)
+
+
+def _flattener(space: spaces.Space) -> Callable[[Any], np.ndarray]:
+    """Observation to vector; a vector stays what it is."""
+    _check_flattened(space)
+    if isinstance(space, spaces.Box):
+        return (lambda observation: observation) if len(space.shape) == 1 else np.ravel
+    return lambda observation: np.asarray(flatten(space, observation))
+
+
+def _check_flattened(space: spaces.Space) -> None:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for inner in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            _check_flattened(inner)
+    elif not isinstance(space, FLATTENED):
+        raise HyrloError(
+            f"unsupported observation space {space}; Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of "
+            "them can be flattened: wrap the environment, register that and give gym:MODULE:ID"
+        )
+
+
+def _converter(space: spaces.Space) -> tuple[Callable[[Any], Any], spaces.Space]:
+    """From the actions of algorithms, 0 … n−1 or vectors in [−1, 1], to the environment's; and the space of the former."""
+    if isinstance(space, spaces.Discrete):
+        first = np.int64(space.start)
+        return lambda action: action + first, spaces.Discrete(int(space.n))
+    if not isinstance(space, spaces.Box):
+        raise HyrloError(
+            f"unsupported action space {space}; actions are Discrete or a Box: wrap the environment with "
+            "gymnasium.wrappers.TransformAction, register that and give gym:MODULE:ID"
+        )
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise HyrloError(
+            f"the bounds of action space {space} are not finite, so that there is nothing to scale [-1, 1] to; wrap the "
+            "environment with gymnasium.wrappers.TransformAction and a bounded Box, register that and give gym:MODULE:ID"
+        )
+    shape, dtype = space.shape, space.dtype
+    low, half = space.low.astype(np.float64), (space.high.astype(np.float64) - space.low) / 2
+    whole = np.issubdtype(dtype, np.integer)
+
+    def rescale(action: Float[np.ndarray, " act"]) -> np.ndarray:
+        unit = np.asarray(action, np.float64).reshape(shape).clip(-1.0, 1.0)
+        scaled = low + (unit + 1) * half
+        return (np.rint(scaled) if whole else scaled).astype(dtype)
+
+    return rescale, spaces.Box(-1.0, 1.0, (int(np.prod(shape)),), np.float32)

@@ -1,0 +1,1 @@
+"""The forward pass: match the offline states at every step (FAIL)."""

@@ -1,0 +1,169 @@
+"""A one-step model of the world, shared by all steps and learned from every transition that was ever paid for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from hyrlo.core.access import Rollout, Spec
+from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.networks import MLP, Dynamics
+
+
+@dataclass(frozen=True)
+class DynamicsConfig:
+    """The learned model of one step."""
+
+    hidden: int = 128
+    """Width of its two hidden layers."""
+    updates: int = 300
+    """Gradient steps after each collection; the model is carried on, not begun anew."""
+    learning_rate: float = 1e-3
+    batch: int = 256
+    memory: int = 50_000
+    """Learn from this many of the newest transitions."""
+    history: bool = False
+    """Foresee a step from the one before it, too: for states observed in part, such as positions without velocities."""
+    near: float = 0.0
+    """Share of each batch that is of the steps whose policy is being learned; the rest is of any step so far."""
+    least_step: float = 1e-3
+    """What a step changes counts as at least this share of the spread of the offline states. Too little, and rounding
+    errors are learned, or what has hardly moved so far outweighs all else once it does."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "hidden", "updates", "learning_rate", "batch", "memory", "least_step")
+        if not 0 <= self.near <= 1:
+            raise HyrloError(f"near is {self.near}; give a share from 0 to 1")
+
+
+class Memory(NamedTuple):
+    """The newest transitions, of any step."""
+
+    states: Float[Array, "m obs"]
+    actions: Float[Array, "m act"]
+    next_states: Float[Array, "m obs"]
+    past: Float[Array, "m past"]
+    """How the state changed in the step before, and what was done then; of width 0 if nobody asks."""
+    added: Int[Array, ""]
+
+    @classmethod
+    def create(cls, spec: Spec, room: int, history: bool = True) -> Memory:
+        actions = spec.action_size or spec.actions
+        blank = jnp.zeros((room, spec.observation_size))
+        past = jnp.zeros((room, (spec.observation_size + actions) * history))
+        return cls(blank, jnp.zeros((room, actions)), blank, past, jnp.zeros((), int))
+
+    def add(self, batch: Rollout, begin: int, stop: int, spec: Spec) -> Memory:
+        """Transitions of `begin` to before `stop`, but of episodes that had ended. In NumPy: their number varies."""
+        actions = as_vectors(jnp.asarray(batch.actions), spec)
+        steps = (batch.states, actions, batch.next_states, pasts(jnp.asarray(batch.states), actions))
+        rows = [_rows(x, begin, stop)[:, : old.shape[1]] for x, old in zip(steps, self[:4], strict=True)]
+        going = rows[0][:, -1] < 0.5 if spec.ends else np.ones(len(rows[0]), bool)
+        room, added = len(self.states), int(self.added)
+        new = [x[going][-room:] for x in rows]
+        where = (added + np.arange(len(new[0]))) % room
+        full = []
+        for old, fresh in zip(self[:4], new, strict=True):
+            array = np.array(old)
+            array[where] = fresh
+            full.append(jnp.asarray(array))
+        return Memory(full[0], full[1], full[2], full[3], jnp.asarray(added + len(where)))
+
+
+def _rows(x: Array | None, begin: int, stop: int) -> np.ndarray:
+    steps = np.asarray(x)[begin:stop]
+    return steps.reshape(-1, steps.shape[-1])
+
+
+def past_of(
+    before: Float[Array, "*n obs"], actions: Float[Array, "*n act"], states: Float[Array, "*n obs"]
+) -> Float[Array, "*n past"]:
+    """What `Dynamics` may know of the step that led to `states`."""
+    return jnp.concatenate([states - before, actions], axis=-1)
+
+
+def pasts(states: Float[Array, "h n obs"], actions: Float[Array, "h n act"]) -> Float[Array, "h n past"]:
+    """Of every step of recorded episodes; nothing had moved before the first."""
+    later = past_of(states[:-1], actions[:-1], states[1:])
+    return jnp.concatenate([jnp.zeros((1, *states.shape[1:-1], states.shape[-1] + actions.shape[-1])), later])
+
+
+def as_vectors(actions: Array, spec: Spec) -> Float[Array, "*n act"]:
+    """Discrete actions as one-hot vectors."""
+    return actions if spec.action_size else jax.nn.one_hot(actions, spec.actions)
+
+
+def create_dynamics(
+    key: PRNGKeyArray, spec: Spec, shift: Float[Array, " obs"], scale: Float[Array, " obs"], config: DynamicsConfig
+) -> Dynamics:
+    size = spec.observation_size
+    inputs = (size + (spec.action_size or spec.actions)) * (2 if config.history else 1)
+    network = MLP.create(key, (inputs, config.hidden, config.hidden, size + 1), last_scale=0.1)
+    return Dynamics(network, shift, scale, config.least_step * jnp.asarray(scale), spec.ends, config.history)
+
+
+@eqx.filter_jit
+def learn_dynamics(
+    key: PRNGKeyArray, dynamics: Dynamics, memory: Memory, near: Memory, config: DynamicsConfig
+) -> tuple[Dynamics, Float[Array, ""]]:
+    """The model after some more gradient steps, and its squared error at the end, in units of a typical step."""
+    known = jnp.minimum(memory.added, len(memory.states))
+    weight = (jnp.arange(len(memory.states)) < known) & ~ended_in(memory.next_states, dynamics)
+    total = jnp.maximum(weight.sum(), 1)
+    spread = jnp.sqrt(weight @ (memory.next_states - memory.states) ** 2 / total)
+    dynamics = with_step_scale(dynamics, jnp.maximum(spread, config.least_step * dynamics.scale))
+    optimiser = optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.updates, alpha=0.1))
+
+    def loss_of(network: MLP, rows: tuple[Array, ...]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        states, actions, next_states, past = rows
+        model = eqx.tree_at(lambda d: d.network, dynamics, network)
+        predicted, logit = model.outputs(states, actions, past)
+        ended = ended_in(next_states, dynamics)
+        error = jnp.mean((predicted - (next_states - states) / dynamics.step_scale) ** 2, axis=1)
+        square = jnp.mean(jnp.where(ended, 0.0, error))
+        if not dynamics.ends:
+            return square, square
+        return square + optax.sigmoid_binary_cross_entropy(logit, ended.astype(float)).mean(), square
+
+    def draw(key: PRNGKeyArray, source: Memory, n: int) -> tuple[Array, ...]:
+        there = jnp.minimum(source.added, len(source.states))
+        rows = (jax.random.uniform(key, (n,)) * there).astype(int)
+        return tuple(x[rows] for x in source[:4])
+
+    def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, Float[Array, ""]]:
+        network, state = carry
+        some = int(config.near * config.batch)
+        rows = draw(jax.random.fold_in(key, t), memory, config.batch - some)
+        if some:
+            own = draw(jax.random.fold_in(key, -1 - t), near, some)
+            rows = tuple(jnp.concatenate(x) for x in zip(rows, own, strict=True))
+        (_, square), gradient = jax.value_and_grad(loss_of, has_aux=True)(network, rows)
+        updates, state = optimiser.update(gradient, state)
+        return (optax.apply_updates(network, updates), state), square
+
+    start = (dynamics.network, optimiser.init(dynamics.network))
+    (network, _), errors = jax.lax.scan(update, start, jnp.arange(config.updates))
+    return eqx.tree_at(lambda d: d.network, dynamics, network), errors[-50:].mean()
+
+
+def ended_in(states: Float[Array, "n obs"], dynamics: Dynamics) -> Bool[Array, " n"]:
+    return states[:, -1] > 0.5 if dynamics.ends else jnp.zeros(len(states), bool)
+
+
+def with_step_scale(dynamics: Dynamics, scale: Float[Array, " obs"]) -> Dynamics:
+    """The same function in other units, of what is predicted: the last layer makes up for them. The past is simply seen
+    in the new ones: they settle soon, and the first are too small by far for its weights to make up for."""
+    network = dynamics.network
+    ratio = jnp.concatenate([dynamics.step_scale / scale, jnp.ones(1)])
+    weights = (*network.weights[:-1], network.weights[-1] * ratio)
+    biases = (*network.biases[:-1], network.biases[-1] * ratio)
+    return eqx.tree_at(
+        lambda d: (d.network.weights, d.network.biases, d.step_scale), dynamics, (weights, biases, scale)
+    )

@@ -1,0 +1,111 @@
+"""What the forward pass with networks aims at: the offline states of the next steps, as mean features of kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from hyrlo.core.networks import whiten
+from hyrlo.data.states import ObservationDataset
+from hyrlo.distances import median_bandwidth, random_features
+
+if TYPE_CHECKING:
+    from hyrlo.forward.track import TrackConfig
+
+WIDTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernels, in median distances: near to match details, far to feel a pull
+LEAST_SPREAD = 0.1  # of the states of one step, as a share of that of all states
+LEAST_VARIANCE = 0.05  # along a direction of correlated states, where each dimension has 1
+
+
+class Goals(NamedTuple):
+    """The steps that follow: mean features of their offline states, how features are made (states are shifted, scaled and
+    turned first), which of the steps are real."""
+
+    means: Float[Array, "k f"]
+    frequencies: Float[Array, "k obs f"]
+    shift: Float[Array, "k obs"]
+    scale: Float[Array, "k obs"]
+    turn: Float[Array, "k obs obs"]
+    real: Bool[Array, " k"]
+
+
+def goals_after(
+    source: ObservationDataset,
+    h: int,
+    stop: int,
+    frequencies: Float[Array, "obs f"],
+    shift: Array,
+    scale: Array,
+    ends: bool,
+    config: TrackConfig,
+    k: int,
+) -> Goals:
+    """Of steps h + 1 … stop, in one shape for all h. Kernels of several widths, in median distances of each step."""
+    steps = [source.padded(min(h + j, stop)) for j in range(1, k + 1)]
+    padded, weights = (jnp.stack(x) for x in zip(*steps, strict=True))
+    return Goals(*mean_features(padded, weights, frequencies, shift, scale, ends, config), jnp.arange(k) < stop - h)
+
+
+def features_of(states: Float[Array, "n obs"], goal: Goals, moments: float) -> Float[Array, "n f"]:
+    """What is compared with the mean features of one goal."""
+    return embed(whiten(states, goal.shift, goal.scale) @ goal.turn, goal.frequencies, moments)
+
+
+@eqx.filter_jit
+def mean_features(
+    states: Float[Array, "k m obs"],
+    weights: Float[Array, "k m"],
+    frequencies: Array,
+    shift: Array,
+    scale: Array,
+    ends: bool,
+    config: TrackConfig,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """All of `Goals` but for the last."""
+    widths = jnp.resize(jnp.asarray(WIDTHS), (frequencies.shape[1],))
+
+    def one(args: tuple[Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        mean, own = (shift, scale) if config.whiten == "all" else own_spread(*args, scale, ends)
+        white = whiten(args[0], mean, own)
+        turn = decorrelating(white, args[1]) if config.whiten == "joint" else jnp.eye(len(mean))
+        white = white @ turn
+        scaled = frequencies / (widths * jnp.maximum(median_bandwidth(white, white), 0.05))
+        return args[1] @ embed(white, scaled, config.moments), scaled, mean, own, turn
+
+    return jax.lax.map(one, (states, weights))
+
+
+def embed(white: Float[Array, "n obs"], frequencies: Float[Array, "obs f"], moments: float) -> Float[Array, "n e"]:
+    """What of a state the MMD compares: random features and, if they have a weight, first and second moments."""
+    bell = random_features(white, frequencies, jnp.ones(()))
+    if not moments:
+        return bell
+    return jnp.concatenate([bell, moments**0.5 * white, (moments / 2) ** 0.5 * white**2], axis=1)
+
+
+def decorrelating(white: Float[Array, "m obs"], weights: Float[Array, " m"]) -> Float[Array, "obs obs"]:
+    """The symmetric matrix after which states have variance 1 in every direction in which they have some."""
+    variances, axes = jnp.linalg.eigh((weights[:, None] * white).T @ white)
+    return axes / jnp.sqrt(jnp.maximum(variances, LEAST_VARIANCE)) @ axes.T
+
+
+def own_spread(
+    states: Float[Array, "m obs"], weights: Float[Array, " m"], scale: Float[Array, " obs"], ends: bool
+) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]:
+    """Mean and standard deviation of the states of a step, the latter not far below that of all states; of episodes that
+    go on, where they can end."""
+    if ends:
+        going = weights * (states[:, -1] < 0.5)
+        weights = jnp.where(going.sum() > 0, going / jnp.maximum(going.sum(), 1e-12), weights)
+    mean = weights @ states
+    return mean, jnp.maximum(jnp.sqrt(weights @ (states - mean) ** 2), LEAST_SPREAD * scale)
+
+
+def unbiased_distance2(seen: Float[Array, "n f"], mean: Float[Array, " f"]) -> Float[Array, ""]:
+    """‖E[seen] − mean‖² without the share of each sample in its own mean, which would reward a policy for less spread."""
+    n, total = len(seen), seen.sum(axis=0)
+    return (total @ total - jnp.sum(seen**2)) / (n * (n - 1)) - 2 * total @ mean / n + mean @ mean

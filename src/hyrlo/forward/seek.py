@@ -1,0 +1,89 @@
+"""A forward pass that goes where the data are and uniform actions are not: the exploring half of a mixed roll-in.
+
+Matching the state distribution may drop rare states for good, when no policy can match all of it (inadmissible data).
+Here each step is a Frank–Wolfe step on the coverage Ê_μ[ μ(s') / d(s') ] instead, where μ are the offline states of step
+h + 1 and d those that follow uniform actions at h. Its gradient asks for states s' in proportion to (μ/d)²:
+
+    π_h = argmax_a  Ê[ w(s')² | s_h, a ],      w = μ_{h+1} / d_{h+1},  by least squares (Kanamori et al. 2009)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.random import fold_in
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from hyrlo.core.access import TraceModel
+from hyrlo.core.algorithm import Run
+from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.policies import Greedy, Stack, switch
+from hyrlo.core.regression import FitConfig, create_q, fit_q
+from hyrlo.data.states import ObservationDataset
+from hyrlo.distances import median_bandwidth, random_features
+
+
+@dataclass(frozen=True)
+class SeekConfig:
+    """The exploring forward pass."""
+
+    share: float = 0.0
+    """Share of the roll-ins of the backward pass that explore; 0 leaves this pass out."""
+    samples: int = 2000
+    """Online episodes per step."""
+    features: int = 256
+    """Random Fourier features of the density ratio, of which the leading components are used."""
+    components: int = 8
+    ridge: float = 1e-3
+    fit: FitConfig = field(default_factory=FitConfig)
+
+    def __post_init__(self) -> None:
+        check_positive(self, "samples", "features", "components", "ridge")
+        if not 0 <= self.share < 1:
+            raise HyrloError(f"explore share is {self.share}; give a share of at least 0 and below 1")
+
+
+def seek(model: TraceModel, source: ObservationDataset, config: SeekConfig, key: PRNGKeyArray, run: Run) -> Stack:
+    """The forward policy that reaches what the data have and uniform actions miss."""
+    spec = model.spec
+    uniform = spec.uniform()
+    unlearned = create_q(key, spec.observation_size, spec.actions, config.fit)
+    phase = run.phase("explore", range(spec.horizon), Stack.repeat(Greedy(unlearned), spec.horizon), model)
+    for h in phase:
+        rollout_key, ratio_key, fit_key = jax.random.split(fold_in(key, h), 3)
+        roll_in = switch(phase.state, at=h, to=uniform)
+        online = model.rollout(rollout_key, roll_in, config.samples, record=h, next_states=True, stop=h + 1)
+        assert online.states is not None
+        assert online.actions is not None
+        assert online.next_states is not None
+        ratio = density_ratio(ratio_key, online.next_states, *source.padded(h + 1), config)
+        q, report = fit_q(fit_key, online.states, online.actions, ratio**2, spec.actions, config.fit)
+        seeking = phase.state.with_step(h, Greedy(q))
+        evaluate = switch(seeking, at=h + 1, to=uniform)
+        phase.done(h, seeking, evaluate=evaluate, largest_ratio=float(ratio.max()), **report._asdict())
+    return phase.state
+
+
+@eqx.filter_jit
+def density_ratio(
+    key: PRNGKeyArray,
+    online: Float[Array, "n obs"],
+    offline: Float[Array, "m obs"],
+    offline_weights: Float[Array, " m"],
+    config: SeekConfig,
+) -> Float[Array, " n"]:
+    """μ/d at the online states: argmin_w Ê_d[w²] / 2 − Ê_μ[w] over the leading components of random features."""
+    width = median_bandwidth(online, offline)
+    frequencies = jax.random.normal(key, (online.shape[1], config.features // 2))
+    here, there = (random_features(x, frequencies, width) for x in (online, offline))
+    centre = (here.mean(axis=0) + offline_weights @ there) / 2
+    here, there = here - centre, there - centre
+    pooled = here.T @ here / len(here) + (there * offline_weights[:, None]).T @ there
+    directions = jnp.linalg.eigh(pooled)[1][:, -config.components :]
+    here = jnp.concatenate([here @ directions, jnp.ones((len(here), 1))], axis=1)
+    there = jnp.concatenate([there @ directions, jnp.ones((len(there), 1))], axis=1)
+    second = here.T @ here / len(here) + config.ridge * jnp.eye(here.shape[1])
+    return jnp.maximum(here @ jnp.linalg.solve(second, offline_weights @ there), 0.0)

@@ -1,0 +1,266 @@
+"""Witnesses made of value functions (Equation 1), in place of the kernel's unit ball:
+
+    G_h = { max_a f(·, a) − f(·, a′) :  f ∈ F_h, a′ ∈ A }
+
+`value` is a finite class, searched exhaustively; `value-network` lets f be a small network and climbs. Both see a policy
+through how much each online next state counts under it (`embed`), by importance weights or by regression, and both answer
+with either sign of g: the guarantee of the backward pass needs E_off[g] − E_on[g], Algorithm 4 plays E_on[g] − E_off[g].
+
+A response is scaled by its payoff, u·g. That leaves the equilibrium as it is (u²/2 in place of u) and makes steps small near
+it, as with MMD, whose best response is the whole difference of embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.networks import MLP, pick, whiten
+from hyrlo.distances import median_bandwidth
+
+SCALES = (0.5, 1.0, 2.0, 4.0)  # of the random functions, in median distances
+FLAT = 0.01  # a network whose g is nowhere larger is drawn anew
+SMOOTH = 0.2  # temperature of the maximum along which witnesses climb
+THOROUGH = 10  # so many times the usual ascent when an iterate is judged
+
+ValueClass = Callable[[Float[Array, "n obs"], int], Float[Array, "functions n actions"]]
+"""A finite class F: the values of all its functions at states of step h."""
+
+
+@dataclass(frozen=True)
+class WitnessConfig:
+    """The classes of `--discriminator value` and `value-network`."""
+
+    functions: int = 64
+    """`value`: size of the class of random functions."""
+    cosines: int = 8
+    """`value`: random cosines in each of them."""
+    hidden: int = 16
+    """`value-network`: width of the hidden layer."""
+    bound: float = 4.0
+    """`value-network`: the largest Frobenius norm of a layer's weights, on whitened states."""
+    restarts: int = 4
+    """`value-network`: networks side by side, half of them for each sign; they go on from round to round."""
+    ascent: int = 3
+    """`value-network`: gradient steps on the witness per round of the game."""
+    learning_rate: float = 0.03
+    """`value-network`: of these steps (Adam)."""
+    memory: float = 0.0
+    """In place of the game's memory: best witnesses jump from one to another, and an average of them lags behind."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "functions", "cosines", "hidden", "bound", "ascent", "learning_rate")
+        if not 0 <= self.memory <= 1:
+            raise HyrloError(f"memory is {self.memory}; give a share between 0 and 1")
+        if self.restarts < 2:
+            raise HyrloError(f"restarts is {self.restarts}; give at least 2, for either sign")
+
+
+class Counts(Protocol):
+    """How much each online next state counts under a policy: the estimator of its next states."""
+
+    def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Float[Array, " n"]: ...
+
+
+class ImportanceCounts(eqx.Module):
+    """`A·π(a|s)`, divided by the number of samples."""
+
+    actions: Int[Array, " n"]
+
+    def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Float[Array, " n"]:
+        weights = policy.shape[1] * pick(policy, self.actions[batch])
+        return jnp.zeros(len(self.actions)).at[batch].add(weights / len(batch))
+
+
+class FiniteWitnesses(eqx.Module):
+    """All g of a finite class at once; the best of them by looking at each."""
+
+    counts: Counts
+    online: Float[Array, "n g"]
+    offline_mean: Float[Array, " g"]
+    all_samples: bool = eqx.field(static=True, default=True)
+
+    def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Float[Array, " g"]:
+        return self.counts.embed(policy, batch) @ self.online - self.offline_mean
+
+    def inner(self, witness: Float[Array, " g"], embedding: Float[Array, " g"]) -> Float[Array, ""]:
+        return witness @ embedding
+
+    def start(self) -> tuple:
+        return ()
+
+    def respond(self, memory: tuple, embedding: Float[Array, " g"], thorough: bool = False) -> tuple[Array, tuple]:
+        best = jnp.argmax(jnp.abs(embedding))
+        return jnp.zeros_like(embedding).at[best].set(embedding[best]), memory
+
+
+class NetworkWitnesses(eqx.Module):
+    """f = sigmoid(network), so that 0 ≤ g ≤ 1; networks of either sign climb on, and the best of them answers.
+
+    A witness is its values: at the online next states and, last, its offline mean. Outputs of a network may be permuted, so
+    a′ = 0 stands for every a′.
+    """
+
+    counts: Counts
+    online: Float[Array, "n obs"]
+    offline: Float[Array, "m obs"]
+    offline_weights: Float[Array, " m"]
+    signs: Float[Array, " r"]
+    key: PRNGKeyArray
+    actions: int = eqx.field(static=True)
+    config: WitnessConfig = eqx.field(static=True)
+    all_samples: bool = eqx.field(static=True, default=True)
+
+    @classmethod
+    def create(
+        cls,
+        key: PRNGKeyArray,
+        counts: Counts,
+        online: Float[Array, "n obs"],
+        offline: Float[Array, "m obs"],
+        offline_weights: Float[Array, " m"],
+        actions: int,
+        config: WitnessConfig,
+    ) -> NetworkWitnesses:
+        mean = (online.mean(axis=0) + offline_weights @ offline) / 2
+        variance = (((online - mean) ** 2).mean(axis=0) + offline_weights @ (offline - mean) ** 2) / 2
+        scale = jnp.where(variance > 1e-10, jnp.sqrt(variance), 1.0)
+        signs = 1.0 - 2.0 * (jnp.arange(config.restarts) % 2)
+        white = [whiten(x, mean, scale) for x in (online, offline)]
+        return cls(counts, white[0], white[1], offline_weights, signs, key, max(actions, 2), config)
+
+    def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Float[Array, " n"]:
+        return self.counts.embed(policy, batch)
+
+    def inner(self, witness: Float[Array, " n+1"], embedding: Float[Array, " n"]) -> Float[Array, ""]:
+        return witness[:-1] @ embedding - witness[-1]
+
+    def values(self, network: MLP) -> Float[Array, " n+1"]:
+        offline = self.offline_weights @ difference(network, self.offline)
+        return jnp.append(difference(network, self.online), offline)
+
+    def fresh(self, key: PRNGKeyArray) -> tuple[MLP, Any]:
+        """Random networks, and the state of their ascent."""
+        sizes = (self.online.shape[1], self.config.hidden, self.actions)
+        draw = lambda k: within(MLP.create(k, sizes), self.config.bound)  # noqa: E731
+        networks = jax.vmap(draw)(jax.random.split(key, self.config.restarts))
+        return networks, jax.vmap(optax.adam(self.config.learning_rate).init)(networks)
+
+    def start(self) -> tuple[tuple[MLP, Any], PRNGKeyArray]:
+        return self.fresh(self.key), self.key
+
+    def respond(
+        self, memory: tuple[tuple[MLP, Any], PRNGKeyArray], embedding: Float[Array, " n"], thorough: bool = False
+    ) -> tuple[Float[Array, " n+1"], tuple[tuple[MLP, Any], PRNGKeyArray]]:
+        optimiser = optax.adam(self.config.learning_rate)
+
+        def loss(network: MLP, sign: Float[Array, ""]) -> Float[Array, ""]:
+            return -sign * self.inner(self.values(network), embedding)
+
+        def climb(carry: tuple[MLP, Any], _: None) -> tuple[tuple[MLP, Any], None]:
+            def one(network: MLP, state: Any, sign: Float[Array, ""]) -> tuple[MLP, Any]:
+                updates, state = optimiser.update(jax.grad(loss)(network, sign), state)
+                return within(optax.apply_updates(network, updates), self.config.bound), state
+
+            return jax.vmap(one)(*carry, self.signs), None
+
+        steps = self.config.ascent * (THOROUGH if thorough else 1)
+        climbed, _ = jax.lax.scan(climb, memory[0], None, length=steps)
+        each = jax.vmap(self.values)(climbed[0])
+        payoffs = jax.vmap(self.inner, (0, None))(each, embedding)
+        best = jnp.argmax(jnp.abs(payoffs))
+        # Where its sign does not pay, the best that a network can be is g = 0, and there is no gradient to lead back.
+        flat, key = each[:, :-1].max(axis=1) < FLAT, jax.random.fold_in(memory[1], 1)
+        choose = jax.vmap(lambda one, new, old: jax.tree.map(lambda x, y: jnp.where(one, x, y), new, old))
+        return payoffs[best] * each[best], (choose(flat, self.fresh(key), climbed), key)
+
+
+def difference(network: MLP, states: Float[Array, "n obs"]) -> Float[Array, " n"]:
+    """g = max_a f(·, a) − f(·, 0), with the gradient of a smooth maximum.
+
+    Where f(·, 0) is the largest, g is 0 and its own gradient, too: all networks could become blind to the same states.
+    """
+    values = jax.nn.sigmoid(network(states))
+    smooth = SMOOTH * jax.nn.logsumexp(values / SMOOTH, axis=1)
+    return jax.lax.stop_gradient(values.max(axis=1) - smooth) + smooth - values[:, 0]
+
+
+def within(network: MLP, bound: float) -> MLP:
+    """The network with no layer's weights larger than `bound`."""
+    shrink = lambda w: w * jnp.minimum(1.0, bound / jnp.maximum(jnp.linalg.norm(w), 1e-12))  # noqa: E731
+    return eqx.tree_at(lambda n: n.weights, network, tuple(shrink(w) for w in network.weights))
+
+
+class RandomFunctions(eqx.Module):
+    """f(s, a) = (1 + v_a · cos(W s + b)) / 2 with |v_a|₁ = 1, so that 0 ≤ f ≤ 1; W at several scales."""
+
+    frequencies: Float[Array, "functions obs cosines"]
+    phases: Float[Array, "functions cosines"]
+    weights: Float[Array, "functions cosines actions"]
+
+    @classmethod
+    def draw(
+        cls, key: PRNGKeyArray, width: Float[Array, ""], observations: int, actions: int, config: WitnessConfig
+    ) -> RandomFunctions:
+        """`width` is a typical distance between states."""
+        keys = jax.random.split(key, 3)
+        widths = width * jnp.resize(jnp.asarray(SCALES), (config.functions, 1, 1))
+        frequencies = jax.random.normal(keys[0], (config.functions, observations, config.cosines)) / widths
+        phases = jax.random.uniform(keys[1], (config.functions, config.cosines), maxval=2 * jnp.pi)
+        weights = jax.random.normal(keys[2], (config.functions, config.cosines, actions))
+        return cls(frequencies, phases, weights / jnp.abs(weights).sum(axis=1, keepdims=True))
+
+    def __call__(self, states: Float[Array, "n obs"], h: int) -> Float[Array, "functions n actions"]:
+        cosines = jnp.cos(jnp.einsum("no,foc->fnc", states, self.frequencies) + self.phases[:, None])
+        return (1 + cosines @ self.weights) / 2
+
+
+@eqx.filter_jit
+def random_functions(
+    key: PRNGKeyArray,
+    online: Float[Array, "n obs"],
+    offline: Float[Array, "m obs"],
+    actions: int,
+    config: WitnessConfig,
+) -> RandomFunctions:
+    return RandomFunctions.draw(key, median_bandwidth(online, offline), online.shape[1], actions, config)
+
+
+def finite_witnesses(
+    counts: Counts,
+    functions: ValueClass,
+    online: Float[Array, "n obs"],
+    offline: Float[Array, "m obs"],
+    offline_weights: Float[Array, " m"],
+    h: int,
+) -> FiniteWitnesses:
+    """The witnesses of a finite class at states of step h."""
+    values = []
+    for states in (online, offline):
+        of = jnp.asarray(functions(states, h), jnp.float32)
+        if of.ndim != 3 or of.shape[1] != len(states):
+            raise HyrloError(
+                f"the class of value functions gives an array of shape {of.shape} at step {h}; "
+                f"give (functions, {len(states)}, actions)"
+            )
+        if not bool(jnp.isfinite(of).all()):
+            where = np.argwhere(~np.isfinite(np.asarray(of)))[0]
+            raise HyrloError(f"the class of value functions is not finite at step {h}, entry {where.tolist()}; mend it")
+        values.append(differences(of))
+    return FiniteWitnesses(counts, values[0], offline_weights @ values[1])
+
+
+@jax.jit
+def differences(values: Float[Array, "functions n actions"]) -> Float[Array, "n g"]:
+    """max_a f(·, a) − f(·, a′) for every f and a′."""
+    each = values.max(axis=2, keepdims=True) - values
+    return jnp.moveaxis(each, 1, 0).reshape(values.shape[1], -1)

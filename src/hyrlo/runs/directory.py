@@ -1,0 +1,281 @@
+"""Runs: where an algorithm reports, and from where it resumes.
+
+`Run` keeps everything in memory. `RunDirectory` also writes `config.json`, `metrics.jsonl`, `checkpoint/`,
+`policy.safetensors` + `policy.json`, `curve.png` and, last, `result.json`, each atomically.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import jax
+import numpy as np
+
+from hyrlo.core.access import Evaluation, Ledger, TraceModel, evaluate
+from hyrlo.core.errors import RunError
+from hyrlo.core.files import read_json, write_atomically, write_json
+from hyrlo.core.policies import Policy
+from hyrlo.runs.progress import Progress
+from hyrlo.core.serialize import load_policy, load_tree, save_tree
+
+State = TypeVar("State")
+Listener = Callable[[list[dict[str, Any]]], None]
+"""Is given all metrics so far whenever there are new ones."""
+
+
+class RunPhase(Generic[State]):
+    """One pass over the steps; knows what is done and what is still to do."""
+
+    def __init__(self, run: Run, name: str, order: list[int], state: State, model: TraceModel):
+        self.run, self.name, self.order, self.state, self.model = run, name, order, state, model
+        self.finished = 0
+
+    def __iter__(self) -> Iterator[int]:
+        with self.run.progress.phase(self.name, len(self.order), self.finished) as self.bar:
+            yield from self.order[self.finished :]
+
+    def done(self, h: int, state: State, evaluate: Policy, **metrics: float) -> None:
+        self.state = state
+        self.finished += 1
+        result = self.run.evaluate(evaluate, self.model)
+        line = {
+            "phase": self.name,
+            "horizon": h,
+            "episodes": self.model.ledger.episodes,
+            "steps": self.model.ledger.steps,
+            "return_mean": result.return_mean,
+            "success_rate": result.success_rate,
+            "seconds": self.run.seconds(),
+            **metrics,
+        }
+        check_metrics(line, f"{self.name} at step {h}")
+        self.run.metrics.append(line)
+        self.run.keep(self)
+        self.bar.advance(line)
+
+
+class Run:
+    """A run in memory."""
+
+    def __init__(self, key: Any = None, curve_episodes: int = 100, progress: Progress | None = None):
+        self.key = jax.random.key(0) if key is None else key
+        self.curve_episodes = curve_episodes
+        self.progress = progress or Progress(enabled=False)
+        self.metrics: list[dict[str, Any]] = []
+        self.seconds_before = 0.0
+        self.started = time.monotonic()
+
+    def seconds(self) -> float:
+        """Wall time, earlier sessions of a resumed run included."""
+        return round(self.seconds_before + time.monotonic() - self.started, 3)
+
+    def evaluate(self, policy: Policy, model: TraceModel) -> Evaluation:
+        """A point of the curve; counted apart from training."""
+        return evaluate(model, policy, jax.random.fold_in(self.key, len(self.metrics)), self.curve_episodes)
+
+    def phase(self, name: str, order: Iterable[int], state: State, model: TraceModel) -> RunPhase[State]:
+        return RunPhase(self, name, list(order), state, model)
+
+    def keep(self, phase: RunPhase[Any]) -> None:
+        """Nothing to write: the state is in memory."""
+
+    def keep_policy(self, name: str, policy: Policy) -> None:
+        """A policy made on the way that is of use by itself, such as a roll-in; nothing to write here."""
+
+
+class RunDirectory(Run):
+    """A run on disk. `resume` continues one that was stopped; the result is the same to the last bit."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        listener: Listener | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.listener = listener or (lambda metrics: None)
+        self.path = path
+        self.checkpoints = path / "checkpoint"
+        self.config = json.loads(json.dumps(config))  # as it will be read back
+        self.resumed = self._claim(resume)
+
+    def _claim(self, resume: bool) -> bool:
+        config_path = self.path / "config.json"
+        if config_path.exists():
+            if not resume:
+                raise RunError(f"{self.path}: already holds a run; give --resume to continue it, or another --out")
+            difference = first_difference(read_json(config_path), self.config)
+            if difference:
+                raise RunError(f"{self.path}: holds a run of another config ({difference}); give another --out")
+            for folder in (self.path, self.checkpoints):
+                for stale in folder.glob(".*.[0-9]*"):  # what a kill in the middle of a write leaves behind
+                    stale.unlink()
+            return True
+        if any(self.path.glob("seed-*/config.json")) or (self.path / "result.json").exists():
+            raise RunError(f"{self.path}: already holds other runs; give another --out")
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path}: is a file, not a folder; give another --out")
+        self.made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(config_path, self.config)
+        return False
+
+    def phase(self, name: str, order: Iterable[int], state: State, model: TraceModel) -> RunPhase[State]:
+        phase = super().phase(name, order, state, model)
+        checkpoint = self.checkpoints / f"{name}.safetensors"
+        if self.resumed and checkpoint.exists():
+            leaves, about = load_tree(checkpoint)
+            if not isinstance(leaves, tuple) or _shapes(leaves) != _shapes(jax.tree.leaves(state)):
+                raise RunError(f"{checkpoint}: is a checkpoint of another config; give another --out")
+            phase.state = jax.tree.unflatten(jax.tree.structure(state), leaves)
+            phase.finished = about["finished"]
+            model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
+            self.metrics = self.read_metrics(about["metrics"])
+            self.seconds_before = about["seconds"]
+            self.listener(self.metrics)
+        return phase
+
+    def read_metrics(self, count: int | None = None) -> list[dict[str, Any]]:
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text().splitlines()[:count]
+        try:
+            metrics = [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise RunError(f"{path}: cannot be read ({error}); give another --out") from error
+        if count is not None and len(metrics) < count:
+            raise RunError(f"{path}: has {len(metrics)} lines where the checkpoint counts {count}; give another --out")
+        return metrics
+
+    def keep(self, phase: RunPhase[Any]) -> None:
+        """Metrics first, then the checkpoint that counts them: a kill in between loses one step and no more."""
+        write_atomically(self.path / "metrics.jsonl", "".join(json.dumps(m) + "\n" for m in self.metrics))
+        self.checkpoints.mkdir(exist_ok=True)
+        ledger: Ledger = phase.model.ledger
+        about = {
+            "finished": phase.finished,
+            "episodes": ledger.episodes,
+            "steps": ledger.steps,
+            "metrics": len(self.metrics),
+            "seconds": self.seconds(),
+        }
+        # The arrays alone: how they belong together, the algorithm says when it asks for the phase.
+        save_tree(self.checkpoints / f"{phase.name}.safetensors", tuple(jax.tree.leaves(phase.state)), about)
+        self.listener(self.metrics)
+
+    def keep_policy(self, name: str, policy: Policy) -> None:
+        """Whole, structure included: `kept_policy` needs no config to make it again."""
+        self.checkpoints.mkdir(exist_ok=True)
+        save_tree(self.checkpoints / f"{name}.safetensors", policy, {})
+
+    def withdraw(self) -> None:
+        """Leave nothing behind if it was refused before it began."""
+        if not self.resumed and not self.metrics:
+            (self.path / "config.json").unlink()
+            with suppress(OSError):  # something else is there
+                for folder in self.made:
+                    folder.rmdir()
+
+    def finished(self) -> dict[str, Any] | None:
+        """The result, if the run has ended before."""
+        path = self.path / "result.json"
+        return read_json(path) if path.exists() else None
+
+
+def check_metrics(line: Mapping[str, Any], where: str) -> None:
+    """Refuse what is no number: what comes after it would be none either."""
+    for name, value in line.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise RunError(
+                f"{where}: {name} is {value}; training has diverged: give a lower learning rate, or other data"
+            )
+
+
+def read_config(
+    path: Path, wanted: Sequence[str] = ("algo", "env", "env_options", "horizon", "seed")
+) -> dict[str, Any]:
+    """What a run says of itself, at least what is wanted."""
+    config = read_json(path / "config.json")
+    if not isinstance(config, dict) or any(name not in config for name in wanted):
+        raise RunError(f"{path / 'config.json'}: is not the config of a hyrlo run; it has {', '.join(wanted)}")
+    return config
+
+
+def kept_policy(path: Path, name: str) -> Policy | None:
+    """The policy that a run kept under `name`, if it did."""
+    file = path / "checkpoint" / f"{name}.safetensors"
+    return load_tree(file)[0] if file.exists() else None
+
+
+def roll_in_of(path: Path) -> Policy:
+    """The forward policy of a run: what `foobar` kept, or else the policy itself."""
+    policy = kept_policy(path, "roll_in")
+    if policy is not None:
+        return policy
+    config = read_config(path, ["algo"]) if (path / "config.json").exists() else {}
+    if config.get("algo") == "foobar" or not (path / "policy.json").exists():
+        raise RunError(
+            f"{path}: holds no forward policy; give the directory of one finished `fail` run, or of a `foobar` run "
+            "whose forward pass has ended"
+        )
+    return load_policy(path)
+
+
+def _shapes(leaves: Iterable[Any]) -> list[Any]:
+    return [(x.shape, str(x.dtype)) for x in leaves]
+
+
+def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -> str | None:
+    """Where two JSON values first differ, in words; `common` leaves out what only one of them has."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(k for k in new if k not in old)]:
+            if common and not (key in old and key in new):
+                continue
+            if key in ("versions", "source", "command"):  # data are compared by their fingerprint, wherever they lie
+                continue
+            inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."), common)
+            if inner:
+                return inner
+        return None
+    return None if old == new else f"{path} is {json.dumps(old)} there and {json.dumps(new)} here"
+
+
+def seed_directories(path: Path) -> list[Path]:
+    """The run in `path`, or the runs of several seeds below it."""
+    return _seeds_below(path) or [path]
+
+
+def _seeds_below(path: Path) -> list[Path]:
+    numbers = {p.parent: p.parent.name.removeprefix("seed-") for p in path.glob("seed-*/config.json")}
+    return sorted((p for p, number in numbers.items() if number.isdecimal()), key=lambda p: int(numbers[p]))
+
+
+def check_seeds(path: Path, seeds: Sequence[int]) -> None:
+    """Refuse a directory for several seeds that holds something else: its summary speaks of all that is there."""
+    if (path / "config.json").exists():
+        raise RunError(f"{path}: already holds a run of a single seed; give another --out")
+    others = [p.name for p in _seeds_below(path) if p.name not in {f"seed-{s}" for s in seeds}]
+    if others:
+        raise RunError(f"{path}: already holds other seeds ({', '.join(others)}); give another --out")
+
+
+def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Median and 25–75 % over seeds of what a result counts and measures."""
+    summary: dict[str, Any] = {k: results[0][k] for k in ("algo", "env", "horizon", "eval_episodes")}
+    summary["seeds"] = [r["seed"] for r in results]
+    for name in ("episodes", "steps", "return_mean", "success_rate", "wall_seconds"):
+        values = [r[name] for r in results]
+        if None in values:
+            summary[name] = None
+        else:
+            low, median, high = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
+            summary[name] = {"median": median, "q25": low, "q75": high}
+    return summary

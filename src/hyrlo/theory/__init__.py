@@ -1,0 +1,1 @@
+"""The paper's theory, executable: finite and discounted MDPs, exact algorithms, bounds."""

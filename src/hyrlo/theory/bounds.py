@@ -1,0 +1,250 @@
+"""The paper's guarantees as calculators: samples for a target error, and the error that given samples buy.
+
+Each guarantee is read in two ways. `printed` is the statement as it stands in the paper, every O(·) taken with the
+constant `Problem.constant`. `proved` is what the proofs of the appendix give when their constants are kept and their slips
+mended (docs/bounds.md lists them); where the paper has no proof, there is none.
+
+All errors have the form  root / √n + linear / n + floor,  which is inverted in closed form.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from hyrlo.core.errors import HyrloError, check_positive
+
+Reading = Literal["printed", "proved"]
+SLACK = 1e-9  # of rounding up: what is a whole number but for the last digits stays one
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the guarantees depend on. The defaults of horizon, actions and coverage are those of the paper's lock."""
+
+    horizon: int = 100
+    """H, steps of an episode."""
+    actions: int = 10
+    """A."""
+    coverage: float = 2.5
+    """C_cov of the comparator (C_pd does as well); psdp-trace: its coverage by the roll-in."""
+    coverage_bellman: float | None = None
+    """C_be of HyQ; by default the same as `coverage`."""
+    rank: float = 1.0
+    """d, the bilinear rank, of HyQ only; S·A for a table. The default is the least that it can be."""
+    log_functions: float = 10.0
+    """ln |F_h|, of the value functions."""
+    log_policies: float | None = None
+    """ln |Π_h|, of the one-step policies; by default the same as `log_functions`."""
+    delta: float = 0.05
+    """δ, how often the guarantee may fail."""
+    v_max: float | None = None
+    """The most that an episode pays; by default H, rewards in [0, 1] (1/(1−γ) for inter-fail). `proved` only."""
+    rounds: int | None = None
+    """T of the min-max game (fail, foobar); by default A·N, as in the proof of Theorem 2."""
+    gamma: float = 0.99
+    """Discount of the stationary algorithms, cpi and inter-fail."""
+    ipm: float = 0.0
+    """cpi: distance of the roll-in from the offline states."""
+    bellman_error: float = 0.0
+    """fail, inter-fail: ε_be, by how much the witnesses fail to be complete."""
+    constant: float = 1.0
+    """What O(·) hides, under the square root; the paper does not say."""
+    least_squares: float = 22.0
+    """Constant of the least-squares lemma that the paper cites for its ≲ (9.3 is enough, by Bernstein's inequality)."""
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if value is not None and not math.isfinite(value):
+                raise HyrloError(f"{name} is {value}; give a finite number")
+        given = [name for name in ("coverage_bellman", "v_max", "rounds") if getattr(self, name) is not None]
+        check_positive(self, "horizon", "actions", "coverage", "rank", "constant", "least_squares", *given)
+        for name in ("log_functions", "log_policies", "ipm", "bellman_error"):
+            if (getattr(self, name) or 0.0) < 0:
+                raise HyrloError(f"{name} is {getattr(self, name)}; give a number of at least 0")
+        if not 0 < self.delta < 1:
+            raise HyrloError(f"delta is {self.delta}; give a probability between 0 and 1")
+        if not 0 < self.gamma < 1:
+            raise HyrloError(f"gamma is {self.gamma}; give a discount between 0 and 1")
+
+    @property
+    def log_pi(self) -> float:
+        return self.log_functions if self.log_policies is None else self.log_policies
+
+    @property
+    def most(self) -> float:
+        """V_max of an episode of H steps."""
+        return float(self.horizon) if self.v_max is None else self.v_max
+
+    def log(self, sizes: float, events: float = 1.0) -> float:
+        """ln(events · exp(sizes) / δ)."""
+        return sizes + math.log(events / self.delta)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """error(n) = root / √n + linear / n + floor."""
+
+    root: float
+    linear: float = 0.0
+    floor: float = 0.0
+
+    def error(self, n: float) -> float:
+        return self.root / math.sqrt(n) + self.linear / n + self.floor
+
+    def samples(self, error: float) -> int:
+        """The least n whose error is at most `error`."""
+        above = error - self.floor
+        if above <= 0:
+            raise HyrloError(f"epsilon is {error}, below {self.floor:.4g} for any number of samples; give a larger one")
+        inverse_root = 2 * above / (self.root + math.sqrt(self.root**2 + 4 * self.linear * above))
+        return max(1, math.ceil((1 - SLACK) / inverse_root**2))
+
+    def __rmul__(self, factor: float) -> Rate:
+        return Rate(factor * self.root, factor * self.linear, factor * self.floor)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of an algorithm that takes samples of its own."""
+
+    name: str
+    printed: Rate
+    proved: Rate | None
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A theorem, of one or two phases."""
+
+    name: str
+    source: str
+    phases: tuple[Phase, ...]
+    most: float
+    """Above this the bound on the error says nothing."""
+    counts: str = "episodes per step"
+    steps: int = 1
+    """How many times `counts` there are in all."""
+
+    def rates(self, reading: Reading) -> dict[str, Rate] | None:
+        rates = {phase.name: getattr(phase, reading) for phase in self.phases}
+        return None if None in rates.values() else rates
+
+    def samples(self, error: float, reading: Reading = "printed") -> dict[str, int] | None:
+        """Per phase. As printed each phase has to reach the error; as proved the errors add up, and each has its share."""
+        if not error > 0 or not math.isfinite(error):
+            raise HyrloError(f"epsilon is {error}; give a finite number above 0")
+        rates = self.rates(reading)
+        share = error if reading == "printed" else error / len(self.phases)
+        return None if rates is None else {name: rate.samples(share) for name, rate in rates.items()}
+
+    def error(self, samples: dict[str, int] | int, reading: Reading = "printed") -> float | None:
+        """Of so many samples, in every phase or by phase."""
+        rates = self.rates(reading)
+        if rates is None:
+            return None
+        given = dict.fromkeys(rates, samples) if isinstance(samples, int) else samples
+        for n in given.values():
+            if not n > 0:
+                raise HyrloError(f"samples is {n}; give a number above 0")
+        errors = [rate.error(given[name]) for name, rate in rates.items()]
+        return max(errors) if reading == "printed" else sum(errors)
+
+    def total(self, samples: dict[str, int] | int) -> int:
+        phases = samples.values() if isinstance(samples, dict) else [samples] * len(self.phases)
+        return self.steps * sum(phases)
+
+
+def hyq(problem: Problem) -> Guarantee:
+    """Table 1, first line; the proof is in another paper."""
+    p, coverage = problem, problem.coverage_bellman or problem.coverage
+    printed = coverage * p.horizon**2 * math.sqrt(p.constant * p.actions * p.rank * p.log(p.log_functions))
+    return Guarantee("hyq", "Table 1", (Phase("online", Rate(printed), None),), p.most, steps=p.horizon)
+
+
+def psdp(problem: Problem) -> Guarantee:
+    """Table 1, second line; as proved, the proof of Theorem 2 with π^f = μ."""
+    return Guarantee("psdp", "Table 1", (_backward(problem, events=1),), problem.most, steps=problem.horizon)
+
+
+def psdp_trace(problem: Problem) -> Guarantee:
+    """Theorem 3: the backward pass from any roll-in, by what that covers."""
+    return Guarantee("psdp-trace", "Theorem 3", (_backward(problem, events=1),), problem.most, steps=problem.horizon)
+
+
+def _backward(p: Problem, events: int) -> Phase:
+    """C Σ_h 2 ε_back, where ε_back² = c V_max² A ln(|F|/δ) / N: a δ of its own for every step."""
+    printed = p.coverage * p.horizon**2 * math.sqrt(p.constant * p.actions * p.log(p.log_functions))
+    variance = p.least_squares * p.actions * p.log(p.log_functions, events * p.horizon)
+    return Phase("backward", Rate(printed), Rate(2 * p.coverage * p.horizon * p.most * math.sqrt(variance)))
+
+
+def fail(problem: Problem) -> Guarantee:
+    """Theorem 1: the IPM at the last step, with the witnesses of Equation 1."""
+    p, witnesses = problem, problem.log_functions + math.log(problem.actions)
+    be = Rate(0.0, 0.0, p.bellman_error)
+    printed = _add(_forward(p, p.log(witnesses + p.log_pi, events=2)), be)
+    proved = _add(p.most * _forward(p, p.log(witnesses + p.log_pi, events=2 * p.horizon)), be)
+    phase = Phase("forward", p.horizon * printed, p.horizon * proved)
+    return Guarantee("fail", "Theorem 1", (phase,), p.most, steps=p.horizon)
+
+
+def _forward(p: Problem, log: float) -> Rate:
+    """ε_for of Theorem 1, for witnesses between 0 and 1."""
+    root, linear = 8 * math.sqrt(2 * p.actions * log), 16 * p.actions * log
+    if p.rounds is None:
+        return Rate(root + math.sqrt(p.actions), linear)
+    return Rate(root, linear, p.actions / math.sqrt(p.rounds))
+
+
+def _add(one: Rate, other: Rate) -> Rate:
+    return Rate(one.root + other.root, one.linear + other.linear, one.floor + other.floor)
+
+
+def foobar(problem: Problem) -> Guarantee:
+    """Theorem 2 (and, with C_pd as coverage, Theorem 6).
+
+    As proved, the IPM of step h is at most h ε_for, for witnesses max_a f − f(·, argmax f′) of either sign: 2 |F|² of them.
+    """
+    p = problem
+    logs = p.log(p.log_functions + p.log_pi)
+    printed = Rate(p.coverage * p.horizon**2 * math.sqrt(p.constant * p.actions * logs))
+    one_step = _add(
+        p.most * _forward(p, p.log(2 * p.log_functions + p.log_pi, events=2 * 2 * 2 * p.horizon)),
+        Rate(0.0, 0.0, p.bellman_error),
+    )
+    forward = Phase("forward", printed, p.coverage * p.horizon * (p.horizon + 1) / 2 * one_step)
+    return Guarantee("foobar", "Theorem 2", (forward, _backward(p, events=2)), p.most, steps=p.horizon)
+
+
+def cpi(problem: Problem) -> Guarantee:
+    """Theorem 4, with its lemma's 8γ/ε² iterations; what one iteration samples, the paper leaves open."""
+    p, horizon = problem, 1 / (1 - problem.gamma)
+    rate = Rate(p.coverage * horizon**2 * 2 * math.sqrt(8 * p.gamma), 0.0, p.coverage * horizon * p.ipm)
+    return Guarantee("cpi", "Theorem 4", (Phase("iterations", rate, rate),), horizon, counts="iterations")
+
+
+def inter_fail(problem: Problem) -> Guarantee:
+    """Theorem 5: the IPM of the stationary forward pass."""
+    p, horizon = problem, 1 / (1 - problem.gamma)
+    most = horizon if p.v_max is None else p.v_max
+    log = p.log(p.log_functions + math.log(p.actions) + p.log_pi, events=2)
+    root = horizon * 8 * math.sqrt(2 * p.actions**2 * log)
+    floor = horizon * p.bellman_error
+    phase = Phase("forward", Rate(root, 0.0, floor), Rate(most * root, 0.0, floor))
+    return Guarantee("inter-fail", "Theorem 5", (phase,), most, counts="episodes")
+
+
+GUARANTEES: dict[str, Callable[[Problem], Guarantee]] = {
+    "hyq": hyq,
+    "psdp": psdp,
+    "foobar": foobar,
+    "fail": fail,
+    "psdp-trace": psdp_trace,
+    "cpi": cpi,
+    "inter-fail": inter_fail,
+}
+TABLE_1 = ("hyq", "psdp", "foobar")
