@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyrlo.core.errors import DataError
-from hyrlo.data.states import ObservationDataset, readers
+from hyrlo.data import readers
+from hyrlo.data.states import ObservationDataset
 from tests.logs import episodes_of_any_length, few, same_steps
 
 pytestmark = [

@@ -14,8 +14,9 @@ from pyarrow import parquet
 
 from hyrlo.cli.main import main
 from hyrlo.core.errors import DataError
+from hyrlo.data import readers
 from hyrlo.data.readers import read_states, write_minari
-from hyrlo.data.states import ObservationDataset, readers
+from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset, load_states
 from tests.logs import (
     BY_STEP,
