@@ -33,10 +33,7 @@ def gym_lock(sizes: Sizes) -> None:
         worlds[name] = hyrlo.make("gym:hyrlo/CombinationLock-v0", sizes.horizon, num_envs=count)
     speeds = {}
     for name, world in worlds.items():
-        play = partial(
-            world.trace_model().rollout, KEY, world.spec.uniform(), sizes.episodes, record=sizes.horizon - 1,
-            next_states=True,
-        )  # fmt: skip
+        play = partial(world.trace_model().record, KEY, world.spec.uniform(), sizes.episodes, sizes.horizon - 1)
         speeds[name] = sizes.episodes * sizes.horizon / best_seconds(play)
     rows = [[name, f"{s:,.0f}", f"{speeds['lock (JAX)'] / s:.1f}"] for name, s in speeds.items()]
     note = f"how many times slower than the lock in JAX; {sizes.episodes} episodes of {sizes.horizon} steps"

@@ -57,7 +57,7 @@ def record(sizes: Sizes) -> tuple[list[int], np.ndarray]:
     """Seeds of episodes, and their actions by step."""
     world = hyrlo.make(NAME, sizes.horizon, num_envs=sizes.episodes)
     policy = load_expert() if os.environ.get(VARIABLE) else Grasp()
-    batch = world.trace_model().rollout(KEY, policy, sizes.episodes, record=tuple(range(sizes.horizon)))
+    batch = world.trace_model().record(KEY, policy, sizes.episodes, tuple(range(sizes.horizon)))
     return episode_seeds(jax.random.split(KEY)[0], sizes.episodes), np.asarray(batch.actions)
 
 

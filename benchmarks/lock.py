@@ -11,7 +11,7 @@ import numpy as np
 
 import hyrlo
 from benchmarks.measure import best_seconds, show, show_growth
-from hyrlo.core.access import Rollout
+from hyrlo.core.access import Recorded
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import mmd2
 from hyrlo.envs import World
@@ -63,9 +63,9 @@ def environment_steps(sizes: Sizes) -> None:
         for _ in range(sizes.horizon):
             batch.step(rng.integers(world.spec.actions, size=sizes.episodes))
 
-    def play_jax() -> Rollout:
+    def play_jax() -> Recorded:
         # A step must be recorded: else no one looks at the observations, and the compiler leaves them out.
-        return model.rollout(key, uniform, sizes.episodes, record=sizes.horizon - 1)
+        return model.record(key, uniform, sizes.episodes, sizes.horizon - 1)
 
     speeds = {
         f"Gymnasium, one at a time ({sizes.single_episodes})": sizes.single_episodes / best_seconds(play_single),
@@ -87,7 +87,7 @@ def forward_seconds(horizon: int, config: MatchConfig) -> float:
     """One step of FAIL, on a batch rolled in uniformly."""
     (world, data), key = world_and_data(horizon), jax.random.key(0)
     uniform, offline = hyrlo.Uniform(world.spec.actions), data.padded(STEP + 1)
-    online = world.trace_model().rollout(key, uniform, config.samples, record=STEP, next_states=True, stop=STEP + 1)
+    online = world.trace_model().record(key, uniform, config.samples, STEP, stop=STEP + 1)
     return best_seconds(lambda: match(key, online, *offline, world.spec, config, STEP)[1])
 
 

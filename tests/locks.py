@@ -7,7 +7,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Int
 
-from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy
 from hyrlo.envs.lock import Lock, optimal_actions
 
@@ -55,7 +55,7 @@ def observe(lock: Lock, latent, h):
 
 def play(policy: Policy, **options):
     """Episodes with every step recorded: one shape for most tests, to compile little."""
-    return JaxTraceModel(LOCK).rollout(KEY, policy, N, record=(0, 1, 2, 3, 4), next_states=True, **options)
+    return JaxTraceModel(LOCK).record(KEY, policy, N, steps=(0, 1, 2, 3, 4), **options)
 
 
 def undo_hadamard(observations) -> np.ndarray:

@@ -122,7 +122,7 @@ def test_evaluation_returns_are_values_and_training_sees_plain_rewards():
     model = DiscountedTraceModel(DiscountedEnv.create(mdp, horizon=40))
     returns = model.evaluation().rollout(jax.random.key(0), table_policy(policy), 4000).returns
     assert float(returns.mean()) == pytest.approx(mdp.value(policy), abs=0.01)
-    batch = model.rollout(jax.random.key(0), table_policy(policy), 50, record=(0, 7))
+    batch = model.record(jax.random.key(0), table_policy(policy), 50, steps=(0, 7))
     rewards = mdp.rewards[np.asarray(batch.states).argmax(axis=2), np.asarray(batch.actions)]
     np.testing.assert_allclose(batch.rewards, rewards, rtol=1e-6)
     assert batch.success is None

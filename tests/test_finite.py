@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyrlo.core.access import JaxResetModel, JaxTraceModel
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.diagnostics.coverage import (
     best_covered,
     coverage,
@@ -94,7 +94,7 @@ def test_behind_the_access_models_it_is_the_same_mdp():
     policy = np.random.default_rng(0).dirichlet(np.ones(2), size=(3, 4))
     n = 20_000
     model = JaxResetModel(mdp)
-    batch = model.rollout(jax.random.key(0), TablePolicy.of(policy), n, record=(0, 1, 2), next_states=True)
+    batch = model.record(jax.random.key(0), TablePolicy.of(policy), n, steps=(0, 1, 2))
     frequencies = np.asarray(batch.next_states).mean(axis=1)
     assert np.abs(frequencies - mdp.occupancy(policy)[1:]).max() < 5 * 0.5 / np.sqrt(n)
     assert float(batch.returns.mean()) == pytest.approx(mdp.value(policy), abs=5 / np.sqrt(n))

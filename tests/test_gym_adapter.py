@@ -8,7 +8,8 @@ import pytest
 from gymnasium.spaces.utils import flatten
 
 import hyrlo
-from hyrlo.core.access import JaxTraceModel, ResetModel, TraceModel, evaluate
+from hyrlo.core.access import ResetModel, TraceModel, evaluate
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Mixture, Policy, Uniform, UniformBox, switch
 from hyrlo.envs.gym.collect import collect_states
 from hyrlo.envs.gym.model import episode_seeds
@@ -21,22 +22,18 @@ from tests.walks import KEY, LOCK_ID, SPACES, WALK, Constant, every, message, sa
 # What a roll-out returns
 
 
-@pytest.mark.parametrize("record", [(), 2, (0, 3), np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 4]])], ids=str)
-@pytest.mark.parametrize("next_states", [False, True])
-def test_shapes_and_types_are_those_of_the_jax_model(record, next_states):
-    world = hyrlo.make(LOCK_ID, LOCK_H, num_envs=2)
-    ours = world.trace_model().rollout(KEY, Uniform(10), 5, record=record, next_states=next_states)
-    theirs = JaxTraceModel(LOCK).rollout(KEY, Uniform(10), 5, record=record, next_states=next_states)
+@pytest.mark.parametrize("steps", [None, 2, (0, 3), np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 4]])], ids=str)
+def test_shapes_and_types_are_those_of_the_jax_model(steps):
+    models = hyrlo.make(LOCK_ID, LOCK_H, num_envs=2).trace_model(), JaxTraceModel(LOCK)
+    ours, theirs = (
+        model.rollout(KEY, Uniform(10), 5) if steps is None else model.record(KEY, Uniform(10), 5, steps)
+        for model in models
+    )
     for name, x, y in zip(ours._fields, ours, theirs, strict=True):
-        if name == "ended":
-            assert (x is None) == (ours.states is None)
-        elif y is None:
-            assert x is None, name
-        else:
-            wide = name in ("states", "next_states")
-            assert x.shape == (*y.shape[:-1], y.shape[-1] + 1) if wide else x.shape == y.shape, name
-            assert x.dtype == y.dtype, name
-            assert isinstance(x, jax.Array)
+        wide = name in ("states", "next_states")
+        assert x.shape == (*y.shape[:-1], y.shape[-1] + 1) if wide else x.shape == y.shape, name
+        assert x.dtype == y.dtype, name
+        assert isinstance(x, jax.Array)
 
 
 def test_the_models_satisfy_the_protocols():
@@ -55,7 +52,7 @@ def test_an_early_end_is_absorbing_and_agrees_with_a_loop_by_hand():
     horizon, n = 60, 7
     world = hyrlo.make("gym:CartPole-v1", horizon, num_envs=3)
     model = world.trace_model()
-    batch = model.rollout(KEY, Uniform(2), n, record=every(world), next_states=True)
+    batch = model.record(KEY, Uniform(2), n, steps=every(world))
     seeds, steps = episode_seeds(jax.random.split(KEY)[0], n), 0
     env = gymnasium.make("CartPole-v1")
     lengths = set()
@@ -84,7 +81,7 @@ def test_an_early_end_is_absorbing_and_agrees_with_a_loop_by_hand():
 
 def test_the_state_an_episode_ends_with_has_flag_0_and_those_after_it_are_zeros_and_1():
     world = walk(ends=3)
-    batch = world.trace_model().rollout(KEY, Uniform(3), 4, record=every(world), next_states=True)
+    batch = world.trace_model().record(KEY, Uniform(3), 4, steps=every(world))
     np.testing.assert_array_equal(batch.states[:, 0, -1], [0, 0, 0, 0, 1, 1, 1, 1])
     np.testing.assert_array_equal(batch.states[4:, :, :-1], 0)
     np.testing.assert_array_equal(batch.states[:4, 0, 1], [0, 1, 2, 3])
@@ -98,7 +95,7 @@ def test_states_agree_with_prepared_data_of_the_same_episodes():
     data = collect_states(world, [], 12, seed=5)
     prepared = world.prepare(data)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(5), 0), 0)
-    batch = world.trace_model().rollout(key, world.spec.uniform(), 12, record=every(world), next_states=True)
+    batch = world.trace_model().record(key, world.spec.uniform(), 12, steps=every(world))
     for h in range(40):
         ours, theirs = np.asarray(batch.states[h]), prepared.at(h)
         np.testing.assert_array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)])
@@ -107,13 +104,13 @@ def test_states_agree_with_prepared_data_of_the_same_episodes():
 
 def test_time_that_runs_out_at_the_horizon_is_no_end_but_before_it_is():
     world = walk(5)
-    batch = world.trace_model().rollout(KEY, Uniform(3), 3, record=(3, 4), next_states=True)
+    batch = world.trace_model().record(KEY, Uniform(3), 3, steps=(3, 4))
     assert not batch.ended.any()
     assert not batch.next_states[-1, :, -1].any()
-    assert walk(20).trace_model().rollout(KEY, Uniform(3), 2, record=19).rewards.tolist() == [20, 20]  # registered: 8
-    early = walk(5, cut=4).trace_model().rollout(KEY, Uniform(3), 3, record=(2, 3, 4), next_states=True)
+    assert walk(20).trace_model().record(KEY, Uniform(3), 2, steps=19).rewards.tolist() == [20, 20]  # registered: 8
+    early = walk(5, cut=4).trace_model().record(KEY, Uniform(3), 3, steps=(2, 3, 4))
     np.testing.assert_array_equal(early.ended[:, 0], [False, True, True])
-    at_the_end = walk(5, ends=5).trace_model().rollout(KEY, Uniform(3), 3, record=4, next_states=True)
+    at_the_end = walk(5, ends=5).trace_model().record(KEY, Uniform(3), 3, steps=4)
     assert at_the_end.ended.all()
     assert not at_the_end.next_states[:, -1].any()
 
@@ -121,10 +118,10 @@ def test_time_that_runs_out_at_the_horizon_is_no_end_but_before_it_is():
 def test_stop_plays_no_further():
     world = walk()
     model = world.trace_model()
-    batch = model.rollout(KEY, Uniform(3), 5, record=2, next_states=True, stop=3)
+    batch = model.record(KEY, Uniform(3), 5, steps=2, stop=3)
     assert batch.returns.tolist() == [6.0] * 5
     assert (model.ledger.episodes, model.ledger.steps) == (5, 15)
-    whole = world.trace_model().rollout(KEY, Uniform(3), 5, record=2, next_states=True)
+    whole = world.trace_model().record(KEY, Uniform(3), 5, steps=2)
     np.testing.assert_array_equal(whole.states, batch.states)
     np.testing.assert_array_equal(whole.next_states, batch.next_states)
 
@@ -132,7 +129,7 @@ def test_stop_plays_no_further():
 @pytest.mark.parametrize("episodes", [1, 3, 4, 5, 9])
 def test_partial_batches_count_only_their_episodes(episodes):
     model = walk(num_envs=4, ends=3).trace_model()
-    batch = model.rollout(KEY, Uniform(3), episodes, record=0)
+    batch = model.record(KEY, Uniform(3), episodes, steps=0)
     assert batch.states.shape == (episodes, 3)
     assert (model.ledger.episodes, model.ledger.steps) == (episodes, 3 * episodes)
     evaluate(model, Uniform(3), KEY, episodes)
@@ -142,23 +139,23 @@ def test_partial_batches_count_only_their_episodes(episodes):
 def test_ways_to_record_agree():
     world = hyrlo.make("gym:CartPole-v1", 30, num_envs=3)
     model, n = world.trace_model(), 8
-    whole = model.rollout(KEY, Uniform(2), n, record=every(world), next_states=True)
-    one = model.rollout(KEY, Uniform(2), n, record=12, next_states=True)
+    whole = model.record(KEY, Uniform(2), n, steps=every(world))
+    one = model.record(KEY, Uniform(2), n, steps=12)
     own = np.stack([np.arange(n), np.arange(n) + 20])
-    mine = model.rollout(KEY, Uniform(2), n, record=own, next_states=True)
+    mine = model.record(KEY, Uniform(2), n, steps=own)
     for name in ("states", "actions", "rewards", "return_to_go", "next_states", "ended"):
         all_steps = np.asarray(getattr(whole, name))
         np.testing.assert_array_equal(getattr(one, name), all_steps[12], err_msg=name)
         np.testing.assert_array_equal(getattr(mine, name), all_steps[own, np.arange(n)], err_msg=name)
     np.testing.assert_array_equal(one.returns, whole.returns)
     for record in ((3, 2), (0, 30), 30, own + 20):
-        with pytest.raises(ValueError, match="record"):
-            model.rollout(KEY, Uniform(2), n, record=record)
+        with pytest.raises(ValueError, match="steps"):
+            model.record(KEY, Uniform(2), n, steps=record)
 
 
 def test_the_same_key_gives_the_same_episodes_here_and_in_workers():
     here, workers = (hyrlo.make("gym:CartPole-v1", 30, num_envs=2, asynchronous=a) for a in (False, True))
-    play = lambda world, key: world.trace_model().rollout(key, Uniform(2), 5, record=(0, 20), next_states=True)  # noqa: E731
+    play = lambda world, key: world.trace_model().record(key, Uniform(2), 5, steps=(0, 20))  # noqa: E731
     first = play(here, KEY)
     same(first, play(here, KEY))
     same(first, play(workers, KEY))
@@ -173,7 +170,7 @@ def test_the_same_key_gives_the_same_episodes_here_and_in_workers():
 
 
 def test_the_initial_states_do_not_depend_on_how_many_are_played_at_a_time():
-    first = [walk(num_envs=m).trace_model().rollout(KEY, Uniform(3), 7, record=0).states for m in (2, 3, 7)]
+    first = [walk(num_envs=m).trace_model().record(KEY, Uniform(3), 7, steps=0).states for m in (2, 3, 7)]
     np.testing.assert_array_equal(first[0], first[1])
     np.testing.assert_array_equal(first[0], first[2])
 
@@ -190,7 +187,7 @@ def test_switches_and_mixtures_know_the_episodes_of_a_batch():
         mixed,
         switch(mixed, at=3, to=switch(always(1), at=at, to=mixed)),
     ):
-        batch = world.trace_model().rollout(KEY, policy, n, record=every(world))
+        batch = world.trace_model().record(KEY, policy, n, steps=every(world))
         wanted = [policy.act(KEY, jnp.zeros((n, 3)), h) for h in every(world)]
         np.testing.assert_array_equal(batch.actions, wanted)
 
@@ -210,7 +207,7 @@ def test_another_step_or_number_of_episodes_compiles_nothing_new():
     model = walk(num_envs=4).trace_model()
     TRACES.clear()
     for h in range(4):
-        model.rollout(KEY, switch(Traced(), at=h, to=Traced()), 3 + 3 * h, record=h, stop=h + 1)
+        model.record(KEY, switch(Traced(), at=h, to=Traced()), 3 + 3 * h, steps=h, stop=h + 1)
     assert len(TRACES) == 2  # both sides of the switch, once
 
 
@@ -220,7 +217,7 @@ def test_another_step_or_number_of_episodes_compiles_nothing_new():
 @pytest.mark.parametrize("kind", ["dict", "tuple", "discrete", "picture"])
 def test_observations_are_flattened_as_gymnasium_does(kind):
     world = hyrlo.make(SPACES, 3, num_envs=2, kwargs={"observations": kind})
-    batch = world.trace_model().rollout(KEY, world.spec.uniform(), 3, record=(0, 1), next_states=True)
+    batch = world.trace_model().record(KEY, world.spec.uniform(), 3, steps=(0, 1))
     env = gymnasium.make("Spaces-v0", observations=kind)
     for row, seed in enumerate(episode_seeds(jax.random.split(KEY)[0], 3)):
         first = flatten(OBSERVATIONS[kind], env.reset(seed=seed)[0])
@@ -233,11 +230,11 @@ def test_actions_from_minus_one_to_one_become_the_environments():
     for action, total in (((-1, -1), -2), ((1, 1), 12), ((0, 0.5), 7.5), ((-9, 3), 8)):
         world = hyrlo.make(SPACES, 2, kwargs={"actions": "box"})
         assert (world.spec.actions, world.spec.action_size) == (0, 2)
-        batch = world.trace_model().rollout(KEY, Constant(jnp.asarray(action, float)), 2, record=1)
+        batch = world.trace_model().record(KEY, Constant(jnp.asarray(action, float)), 2, steps=1)
         np.testing.assert_allclose(batch.rewards, total, rtol=1e-6)
         np.testing.assert_array_equal(batch.actions, jnp.asarray([action, action], float))
     whole = hyrlo.make(SPACES, 2, kwargs={"actions": "whole"}).trace_model()
-    assert whole.rollout(KEY, Constant(jnp.asarray([0.62])), 1, record=0).rewards.tolist() == [8]
+    assert whole.record(KEY, Constant(jnp.asarray([0.62])), 1, steps=0).rewards.tolist() == [8]
     uniform = hyrlo.make(SPACES, 1, kwargs={"actions": "box"}).trace_model().rollout(KEY, UniformBox(2), 400)
     assert abs(float(uniform.returns.mean()) - 5) < 1
 

@@ -25,7 +25,7 @@ def test_a_reset_continues_from_the_observation(name, asynchronous):
     world = hyrlo.make(f"gym:{name}", 12, num_envs=4, asynchronous=asynchronous)
     action = jnp.asarray([0.3]) if world.spec.action_size else jnp.asarray(1)
     policy, at = switch(world.spec.uniform(), at=5, to=Constant(action)), 5
-    trace = world.trace_model().rollout(KEY, policy, 6, record=(at, at + 1), next_states=True)
+    trace = world.trace_model().record(KEY, policy, 6, steps=(at, at + 1))
     model = world.reset_model()
     batch = model.rollout_from(KEY, trace.states[0], policy, at=at)
     assert isinstance(model, GymResetModel)
@@ -35,14 +35,14 @@ def test_a_reset_continues_from_the_observation(name, asynchronous):
     np.testing.assert_allclose(batch.rewards, trace.rewards[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(batch.ended, trace.ended[0])
     assert model.ledger.episodes == 6
-    assert batch.next_states is None
+    np.testing.assert_allclose(batch.next_states, trace.next_states[0], rtol=1e-4, atol=1e-5)
 
 
 def test_a_reset_to_positions_and_velocities_of_mujoco():
     pytest.importorskip("mujoco")
     world = hyrlo.make("gym:InvertedPendulum-v5", 8, num_envs=2)
     policy = Constant(jnp.asarray([0.2]))
-    trace = world.trace_model().rollout(KEY, policy, 3, record=(2, 3), next_states=True)
+    trace = world.trace_model().record(KEY, policy, 3, steps=(2, 3))
     env = world.env
     world.reset_model().set_state(env.env, np.asarray(trace.states[0, 1, :-1]))
     np.testing.assert_allclose(env.env.step(np.array([0.6], np.float32))[0], trace.states[1, 1, :-1], atol=1e-5)

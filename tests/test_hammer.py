@@ -92,7 +92,7 @@ def test_a_world_of_trace_models():
     assert world.spec == hyrlo.core.access.Spec(50, 46, 0, 26, ends=False)
     model = world.trace_model()
     assert isinstance(model, TraceModel)
-    batch = model.rollout(KEY, world.spec.uniform(), 6, record=(0, 3), next_states=True, stop=5)
+    batch = model.record(KEY, world.spec.uniform(), 6, steps=(0, 3), stop=5)
     assert (model.ledger.episodes, model.ledger.steps) == (6, 30)
     assert batch.returns.tolist() == [-5.0] * 6
     assert batch.return_to_go.tolist() == [[-5.0] * 6, [-2.0] * 6]
@@ -104,16 +104,16 @@ def test_a_world_of_trace_models():
     np.testing.assert_allclose(nail - heights, (nail - heights).mean(), atol=1e-6)  # the nail is fixed to the board
     assert len(set(heights)) == 6
 
-    same(batch, model.rollout(KEY, world.spec.uniform(), 6, record=(0, 3), next_states=True, stop=5))
+    same(batch, model.record(KEY, world.spec.uniform(), 6, steps=(0, 3), stop=5))
     one = hyrlo.make(NAME, num_envs=4, threads=1).trace_model()
     three = hyrlo.make(NAME, num_envs=4, threads=3).trace_model()
     for other in (one, three):
-        same(batch, other.rollout(KEY, world.spec.uniform(), 6, record=(0, 3), next_states=True, stop=5))
-    other = model.rollout(jax.random.key(8), world.spec.uniform(), 6, record=(0, 3), stop=5)
+        same(batch, other.record(KEY, world.spec.uniform(), 6, steps=(0, 3), stop=5))
+    other = model.record(jax.random.key(8), world.spec.uniform(), 6, steps=(0, 3), stop=5)
     assert not np.array_equal(batch.states, other.states)
 
     own = np.array([[0, 3, 0, 3, 0, 3], [3, 0, 3, 0, 3, 0]])
-    each = model.rollout(KEY, world.spec.uniform(), 6, record=own, next_states=True, stop=5)
+    each = model.record(KEY, world.spec.uniform(), 6, steps=own, stop=5)
     for name in ("states", "actions", "return_to_go", "next_states", "rewards"):
         kept, all_kept = np.asarray(getattr(each, name)), np.asarray(getattr(batch, name))
         np.testing.assert_array_equal(kept, all_kept[(own == 3).astype(int), np.arange(6)], err_msg=name)
@@ -149,9 +149,7 @@ def test_without_the_library_it_is_one_line(missing, said, monkeypatch, capsys):
 def tiny_data(path, env, horizon, episodes=60, **options):
     """States under uniform actions."""
     world = hyrlo.make(env, horizon, **options)
-    batch = world.trace_model().rollout(
-        KEY, world.spec.uniform(), episodes, record=tuple(range(horizon)), next_states=True
-    )
+    batch = world.trace_model().record(KEY, world.spec.uniform(), episodes, steps=tuple(range(horizon)))
     states = np.concatenate([batch.states, batch.next_states[-1:]])
     states = states[..., :-1] if world.spec.ends else states
     ObservationDataset.from_trajectories(states.swapaxes(0, 1)).save(path)

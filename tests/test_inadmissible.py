@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from hyrlo.cli.main import main
-from hyrlo.core.access import JaxResetModel, evaluate
+from hyrlo.core.access import evaluate
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.jax_model import JaxResetModel
 from hyrlo.core.policies import switch
 from hyrlo.data.states import ObservationDataset
 from hyrlo.envs import DEFAULT_HORIZONS, ENVIRONMENTS, make

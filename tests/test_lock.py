@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hyrlo.core.access import JaxTraceModel, evaluate
+from hyrlo.core.access import evaluate
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Uniform, switch
 from hyrlo.envs import make
 from hyrlo.envs.lock import (

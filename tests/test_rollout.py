@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.core.access import JaxResetModel, JaxTraceModel, ResetModel, evaluate, require_reset
+from hyrlo.core.access import ResetModel, evaluate, require_reset
 from hyrlo.core.errors import AccessError
+from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.core.policies import Policy, Stack, Uniform, switch
 from hyrlo.envs.lock import BAD, optimal_actions
 from tests.locks import (
@@ -31,9 +32,9 @@ from tests.locks import (
 
 def test_the_ledger_counts_episodes_and_steps():
     model = JaxResetModel(LOCK)
-    batch = model.rollout(KEY, Uniform(10), N, record=0, next_states=True)
+    batch = model.record(KEY, Uniform(10), N, steps=0)
     assert (model.ledger.episodes, model.ledger.steps) == (N, N * H)
-    model.rollout(KEY, Uniform(10), N, record=0, next_states=True, stop=3)
+    model.record(KEY, Uniform(10), N, steps=0, stop=3)
     assert (model.ledger.episodes, model.ledger.steps) == (2 * N, N * (H + 3))
     model.rollout_from(KEY, batch.states, OPTIMAL, at=2)
     assert (model.ledger.episodes, model.ledger.steps) == (3 * N, N * (H + 3 + H - 2))
@@ -41,11 +42,11 @@ def test_the_ledger_counts_episodes_and_steps():
     assert (model.ledger.episodes, model.ledger.steps) == (3 * N, N * (H + 3 + H - 2))
 
 
-@pytest.mark.parametrize("record", [(0, 1, 2, 4, 3), (1, 1), (0, 4), (-1,), H])
-def test_steps_out_of_order_or_beyond_stop_are_refused_before_anything_is_booked(record):
+@pytest.mark.parametrize("steps", [(0, 1, 2, 4, 3), (1, 1), (0, 4), (-1,), (), H])
+def test_steps_out_of_order_or_beyond_stop_are_refused_before_anything_is_booked(steps):
     model = JaxTraceModel(LOCK)
     with pytest.raises(ValueError, match="increasing order"):
-        model.rollout(KEY, OPTIMAL, N, record=record, stop=H if record == (0, 1, 2, 4, 3) else 3)
+        model.record(KEY, OPTIMAL, N, steps=steps, stop=H if steps == (0, 1, 2, 4, 3) else 3)
     assert model.ledger.episodes == 0
 
 
@@ -54,7 +55,7 @@ def test_stop_ends_the_episode_early():
     assert not batch.returns.any()
     assert not batch.success.any()
     model = JaxTraceModel(LOCK)
-    whole, cut = (model.rollout(KEY, Uniform(10), N, record=2, next_states=True, stop=stop) for stop in (None, 3))
+    whole, cut = (model.record(KEY, Uniform(10), N, steps=2, stop=stop) for stop in (None, 3))
     np.testing.assert_allclose(whole.states, cut.states, atol=1e-5)
     np.testing.assert_array_equal(whole.actions, cut.actions)
 
@@ -64,7 +65,7 @@ def test_recording_several_steps_agrees_with_recording_each():
     several = play(Uniform(10))
     assert several.states.shape == several.next_states.shape == (H, N, 16)
     for h in range(H):
-        one = model.rollout(KEY, Uniform(10), N, record=h, next_states=True)
+        one = model.record(KEY, Uniform(10), N, steps=h)
         assert one.states.shape == (N, 16)
         np.testing.assert_allclose(several.states[h], one.states, atol=1e-4)
         np.testing.assert_allclose(several.next_states[h], one.next_states, atol=1e-4)
@@ -94,9 +95,7 @@ def test_return_to_go_is_the_return_less_what_came_before():
 
 def test_the_same_key_plays_the_same_episodes():
     model = JaxTraceModel(LOCK)
-    one, again, other = (
-        model.rollout(k, Uniform(10), N, record=2, next_states=True) for k in (KEY, KEY, jax.random.key(8))
-    )
+    one, again, other = (model.record(k, Uniform(10), N, steps=2) for k in (KEY, KEY, jax.random.key(8)))
     np.testing.assert_array_equal(one.states, again.states)
     assert (one.actions != other.actions).any()
 
@@ -175,10 +174,8 @@ def test_another_step_compiles_nothing_new():
     model, n = JaxResetModel(LOCK), 64
 
     def play_at(h: int) -> None:
-        batch = model.rollout(KEY, Traced("record"), n, record=h, next_states=True, stop=h + 1)
-        assert batch.next_states is not None
-        batch = model.rollout(KEY, switch(Traced("switch"), at=h, to=Traced("switch")), n, record=h)
-        assert batch.next_states is None
+        model.record(KEY, Traced("record"), n, steps=h, stop=h + 1)
+        model.record(KEY, switch(Traced("switch"), at=h, to=Traced("switch")), n, steps=h)
         model.rollout_from(KEY, observations, Traced("reset"), at=h)
 
     observations = observe(LOCK, jnp.zeros(n, int), 0)
@@ -189,7 +186,7 @@ def test_another_step_compiles_nothing_new():
     for h in range(1, H):
         play_at(h)
     assert first == TRACES
-    model.rollout(KEY, Traced("record"), n + 1, record=0, next_states=True)  # another size does: the count counts
+    model.record(KEY, Traced("record"), n + 1, steps=0)  # another size does: the count counts
     assert len(TRACES) > len(first)
 
 
@@ -198,23 +195,23 @@ def test_every_episode_may_have_steps_of_its_own():
     world = hyrlo.make("lock", horizon=5)
     key, n = jax.random.key(3), 12
     uniform = hyrlo.Uniform(world.spec.actions)
-    whole = world.trace_model().rollout(key, uniform, n, record=(0, 1, 2, 3, 4), next_states=True)
+    whole = world.trace_model().record(key, uniform, n, steps=(0, 1, 2, 3, 4))
     record = np.stack([np.arange(n) % 4, np.arange(n) % 4 + 1])
     model = world.trace_model()
-    own = model.rollout(key, uniform, n, record=record, next_states=True)
+    own = model.record(key, uniform, n, steps=record)
     assert (model.ledger.episodes, model.ledger.steps) == (n, n * 5)
     episodes = np.arange(n)
     for name in ("states", "actions", "rewards", "return_to_go", "next_states"):
         wanted = np.asarray(getattr(whole, name))[record, episodes]
         np.testing.assert_allclose(getattr(own, name), wanted, atol=1e-6, err_msg=name)
     np.testing.assert_array_equal(own.returns, whole.returns)
-    with pytest.raises(ValueError, match="record"):
-        model.rollout(key, uniform, n, record=record + 1)
+    with pytest.raises(ValueError, match="steps"):
+        model.record(key, uniform, n, steps=record + 1)
 
 
 def test_the_reward_of_a_step_is_what_the_return_to_go_loses_after_it():
     world = hyrlo.make("lock", horizon=5)
-    batch = world.trace_model().rollout(jax.random.key(0), hyrlo.Uniform(10), 2000, record=(0, 1))
+    batch = world.trace_model().record(jax.random.key(0), hyrlo.Uniform(10), 2000, steps=(0, 1))
     assert float(batch.rewards.sum()) > 0
     np.testing.assert_allclose(batch.return_to_go[0] - batch.rewards[0], batch.return_to_go[1], atol=1e-6)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hyrlo.baselines.distil import DistilConfig, distil
-from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy
 from hyrlo.runs.directory import Run
 from tests.pointmass import PointMass
@@ -30,7 +30,7 @@ def test_it_does_without_noise_what_the_roll_in_does_on_average(discrete):
     model = JaxTraceModel(PointMass(discrete=discrete))
     policy = distil(model, Home(discrete), CONFIG, KEY, Run(curve_episodes=2))
     assert model.ledger.episodes == 400
-    batch = model.evaluation().rollout(KEY, Home(discrete), 400, record=(2,))
+    batch = model.evaluation().record(KEY, Home(discrete), 400, steps=(2,))
     states = batch.states[0]
     one, other = (policy.act(jax.random.key(i), states, 0) for i in range(2))
     np.testing.assert_array_equal(one, other)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hyrlo.backward.psdp import PsdpConfig, psdp, psdp_trace
-from hyrlo.core.access import JaxResetModel, JaxTraceModel
+from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.core.policies import Uniform
 from hyrlo.core.regression import FitConfig
 from hyrlo.data.states import ObservationDataset

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyrlo.core.access import JaxTraceModel
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, greedy_witnesses, ipm, value_witnesses
 from hyrlo.experiments.theory_guarantees import (
     fit_error,

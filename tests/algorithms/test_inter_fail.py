@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.core.access import Rollout
 from hyrlo.core.errors import AccessError, HyrloError
 from hyrlo.experiments.stationary import Problem, chain_row, distance_to_ball, forward_row, learn
 from hyrlo.runs.directory import Run
 from hyrlo.theory.inter_fail import InterFailConfig, inter_fail, new_game, play_round
+from tests.batches import recorded
 
 S, A, N = 4, 3, 60
 
@@ -22,7 +22,7 @@ def samples(seed, n=N):
     states, following, offline = (rng.integers(S, size=n) for _ in range(3))
     actions = rng.integers(A, size=n)
     one_hot = lambda x: jnp.eye(S)[x]  # noqa: E731
-    batch = Rollout(jnp.zeros(n), None, one_hot(states), jnp.asarray(actions), None, one_hot(following))
+    batch = recorded(one_hot(states), jnp.asarray(actions), one_hot(following))
     return (states, actions, following, offline), batch, one_hot(offline)
 
 
@@ -83,7 +83,7 @@ def test_the_policy_with_the_least_u_is_returned():
 
 def test_one_sample_that_agrees_wins_by_chance_unless_early_policies_are_left_out():
     """As the pseudocode is, u^1 = 0 if both first next states are the same, and the uniform policy is returned."""
-    one = Rollout(jnp.zeros(1), None, jnp.eye(S)[:1], jnp.array([0]), None, jnp.eye(S)[1:2])
+    one = recorded(jnp.eye(S)[:1], jnp.array([0]), jnp.eye(S)[1:2])
     for burn_in, returned in ((0.0, 0), (0.5, 1)):
         config = InterFailConfig(iterations=2, burn_in=burn_in, eta=2.0)
         game, u = play_round(new_game(S, A), one, jnp.eye(S)[1:2], None, jnp.asarray(0), config)

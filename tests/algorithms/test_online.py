@@ -11,7 +11,7 @@ import pytest
 import hyrlo
 from hyrlo.baselines import briee, hyq
 from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples
-from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.networks import OptimisticQ
 from hyrlo.core.policies import Uniform
 from hyrlo.core.regression import FitConfig
@@ -108,7 +108,7 @@ def test_a_discriminator_widens_the_gap_and_the_features_close_it():
 def uniform_data(mdp, n=4000):
     """Canonical tuples of the uniform policy."""
     steps = tuple(range(HORIZON))
-    batch = JaxTraceModel(mdp).rollout(jax.random.key(9), Uniform(ACTIONS), n, record=steps, next_states=True)
+    batch = JaxTraceModel(mdp).record(jax.random.key(9), Uniform(ACTIONS), n, steps=steps)
     arrays = (batch.states, batch.actions, batch.rewards, batch.next_states)
     return TransitionDataset(tuple(Transitions(*(np.asarray(x[h]) for x in arrays)) for h in range(HORIZON)))
 

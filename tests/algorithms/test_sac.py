@@ -10,11 +10,13 @@ import pytest
 
 from hyrlo.backward import sac as s
 from hyrlo.baselines import rlpd
-from hyrlo.core.access import JaxTraceModel, Rollout, Spec
+from hyrlo.core.access import Spec
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy, SquashedGaussian
 from hyrlo.data.transitions import TransitionDataset, Transitions
 from hyrlo.runs.directory import Run
 from tests.algorithms.contract import sizes
+from tests.batches import recorded
 from tests.pointmass import PointMass
 
 KEY = jax.random.key(0)
@@ -24,7 +26,7 @@ def numbered_batch(horizon, n, ended=None):
     """Episodes whose reward at step h of episode i is 10 i + h."""
     rewards = jnp.arange(horizon)[:, None] + 10.0 * jnp.arange(n)
     states = rewards[..., None]
-    return Rollout(rewards.sum(0), None, states, rewards.astype(int), rewards, states + 1, rewards, ended)
+    return recorded(states, rewards.astype(int), states + 1, rewards, ended)
 
 
 @pytest.mark.parametrize("ends_at_horizon", [False, True])
@@ -153,7 +155,7 @@ class Sparse(PointMass):
 @pytest.mark.learning
 def test_a_roll_in_or_offline_tuples_show_what_random_actions_do_not_find():
     env = Sparse(horizon=12, goal=4.0)
-    batch = JaxTraceModel(env).rollout(KEY, Right(), 200, record=tuple(range(12)), next_states=True)
+    batch = JaxTraceModel(env).record(KEY, Right(), 200, steps=tuple(range(12)))
     steps = zip(batch.states, batch.actions, batch.rewards, batch.next_states, strict=True)
     tuples = TransitionDataset(tuple(Transitions(*map(np.asarray, step)) for step in steps))
     small = dataclasses.replace(rlpd.PRESETS["fast"], **sizes(SMALL), learning_rate=3e-3, temperature=0.1, average=0.99)

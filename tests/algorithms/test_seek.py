@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.core.access import JaxTraceModel
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Mixture
 from hyrlo.forward.seek import SeekConfig, density_ratio, seek
 from hyrlo.runs.directory import Run

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hyrlo.core.access import JaxTraceModel, Rollout, Spec
+from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import mmd2
@@ -19,6 +20,7 @@ from hyrlo.forward import track as t
 from hyrlo.forward.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, pasts, with_step_scale
 from hyrlo.forward.fail import PRESETS, FailConfig, fail
 from hyrlo.runs.directory import Run, RunDirectory
+from tests.batches import recorded
 from tests.pointmass import Coasting, PointMass, drifting
 
 KEY = jax.random.key(0)
@@ -33,7 +35,7 @@ def random_transitions(n=500):
     moved = states.at[..., :2].add(0.1 * actions)
     ended = moved[..., 0] > 1.0
     following = jnp.where(ended[..., None], jnp.array([0.0, 0.0, 1.0]), moved)
-    return Rollout(jnp.zeros(n), None, states, actions, next_states=following)
+    return recorded(states, actions, following)
 
 
 def test_memory_leaves_out_what_had_ended_and_forgets_the_oldest():
@@ -42,11 +44,11 @@ def test_memory_leaves_out_what_had_ended_and_forgets_the_oldest():
         jnp.arange(6.0)[None, :, None] * jnp.array([1.0, 1.0, 0.0])
         + jnp.array([0, 0, 1.0]) * (jnp.arange(6) == 2)[:, None]
     )
-    batch = Rollout(jnp.zeros(6), None, states, jnp.zeros((1, 6, 2)), next_states=states)
+    batch = recorded(states, jnp.zeros((1, 6, 2)), states)
     memory = memory.add(batch, 0, 1, SPEC)
     assert int(memory.added) == 4  # the last four of 0, 1, 3, 4, 5
     np.testing.assert_array_equal(memory.states[:, 0], [1, 3, 4, 5])
-    again = Rollout(jnp.zeros(1), None, states[:, 1:2], jnp.zeros((1, 1, 2)), next_states=states[:, 1:2])
+    again = recorded(states[:, 1:2], jnp.zeros((1, 1, 2)), states[:, 1:2])
     memory = memory.add(again, 0, 1, SPEC)
     np.testing.assert_array_equal(memory.states[:, 0], [1, 3, 4, 5])
     assert int(memory.added) == 5
@@ -166,7 +168,7 @@ def test_joint_units_show_what_correlations_hide():
 
 def test_the_unit_of_a_change_is_no_less_than_asked_for():
     spec, still = Spec(1, 1, actions=0, action_size=1), jnp.zeros((1, 50, 1))
-    memory = Memory.create(spec, 50).add(Rollout(still[0, :, 0], None, still, still, next_states=still), 0, 1, spec)
+    memory = Memory.create(spec, 50).add(recorded(still, still, still), 0, 1, spec)
     for least in (1e-3, 0.02):
         config = DynamicsConfig(hidden=8, updates=1, memory=50, least_step=least)
         dynamics = create_dynamics(KEY, spec, jnp.zeros(1), jnp.full(1, 5.0), config)
@@ -188,10 +190,7 @@ def test_a_share_of_each_batch_is_of_the_steps_at_hand():
     config = DynamicsConfig(hidden=16, updates=600, memory=200, near=0.75)
     spec = Spec(1, 1, actions=0, action_size=1)
     still = jnp.zeros((1, 200, 1))
-    left, right = (
-        Memory.create(spec, 200).add(Rollout(still[0, :, 0], None, still, still, next_states=still + x), 0, 1, spec)
-        for x in (-1.0, 1.0)
-    )
+    left, right = (Memory.create(spec, 200).add(recorded(still, still, still + x), 0, 1, spec) for x in (-1.0, 1.0))
     dynamics = create_dynamics(KEY, spec, jnp.zeros(1), jnp.ones(1), config)
     dynamics, _ = learn_dynamics(KEY, dynamics, left, right, config)
     assert float(dynamics(still[0, :1], still[0, :1], jnp.zeros((1, 2)))[0, 0]) == pytest.approx(0.5, abs=0.15)
@@ -208,7 +207,7 @@ def test_the_past_of_a_step_is_the_change_and_the_action_that_led_to_it():
 def test_hidden_speed_is_foreseen_from_the_past_alone(history, limits):
     config = DynamicsConfig(hidden=32, updates=1500, memory=2000, history=history)
     env = Coasting(horizon=4)
-    batch = JaxTraceModel(env).rollout(KEY, env.spec.uniform(), 500, record=(0, 1, 2, 3), next_states=True)
+    batch = JaxTraceModel(env).record(KEY, env.spec.uniform(), 500, steps=(0, 1, 2, 3))
     memory = Memory.create(env.spec, config.memory).add(batch, 0, 4, env.spec)
     dynamics = create_dynamics(KEY, env.spec, jnp.zeros(1), jnp.ones(1), config)
     _, error = learn_dynamics(KEY, dynamics, memory, memory, config)
@@ -233,7 +232,7 @@ def config_of(estimator, share_steps=0, **options):
 def states_of(env, policy, n=2000):
     model = JaxTraceModel(env)
     steps = tuple(range(env.horizon))
-    return np.asarray(model.rollout(jax.random.key(5), policy, n, record=steps, next_states=True).next_states)
+    return np.asarray(model.record(jax.random.key(5), policy, n, steps=steps).next_states)
 
 
 @pytest.mark.learning

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import hyrlo
-from hyrlo.core.access import JaxTraceModel
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.networks import MLP
 from hyrlo.core.regression import FitConfig, Samples
 from hyrlo.envs.lock import Lock

@@ -181,7 +181,7 @@ def collect(model: TraceModel, roll_in: Policy, policy: Policy, n: int, gamma: f
     begin = geometric(first_key, gamma, n, horizon)
     at = begin + geometric(second_key, gamma, n, horizon - begin)
     after = switch(policy, at=at, to=switch(model.spec.uniform(), at=at + 1, to=policy))
-    batch = model.rollout(rollout_key, switch(roll_in, at=begin, to=after), n, record=tuple(range(horizon)))
+    batch = model.record(rollout_key, switch(roll_in, at=begin, to=after), n, tuple(range(horizon)))
     return _discounted(batch.states, batch.actions, batch.rewards, jnp.asarray(at), jnp.asarray(gamma))
 
 

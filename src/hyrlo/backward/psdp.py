@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.random import fold_in
 from jaxtyping import PRNGKeyArray
 
-from hyrlo.core.access import Rollout, Spec, TraceModel, require_reset
+from hyrlo.core.access import Recorded, Spec, TraceModel, require_reset
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
@@ -54,7 +54,7 @@ def psdp(model: TraceModel, source: ObservationDataset, config: PsdpConfig, key:
     reset_model = require_reset(model, "psdp")
     uniform = model.spec.uniform()
 
-    def collect(key: PRNGKeyArray, h: int, backward: Policy, samples: int) -> Rollout:
+    def collect(key: PRNGKeyArray, h: int, backward: Policy, samples: int) -> Recorded:
         pick_key, rollout_key = jax.random.split(key)
         states = jax.random.choice(pick_key, jnp.asarray(source.at(h)), (samples,))
         return reset_model.rollout_from(rollout_key, states, switch(uniform, at=h + 1, to=backward), at=h)
@@ -66,16 +66,16 @@ def psdp_trace(model: TraceModel, source: Policy, config: PsdpConfig, key: PRNGK
     """Algorithm 2: states of step h are those the roll-in policy `source` reaches."""
     uniform = model.spec.uniform()
 
-    def collect(key: PRNGKeyArray, h: int, backward: Policy, samples: int) -> Rollout:
+    def collect(key: PRNGKeyArray, h: int, backward: Policy, samples: int) -> Recorded:
         policy = switch(source, at=h, to=switch(uniform, at=h + 1, to=backward))  # π^f ∘_h unif ∘_{h+1} π^b
-        return model.rollout(key, policy, samples, record=h)
+        return model.record(key, policy, samples, h)
 
     return improve_backwards(model, collect, source, config, key, run)
 
 
 def improve_backwards(
     model: TraceModel,
-    collect: Callable[[PRNGKeyArray, int, Policy, int], Rollout],
+    collect: Callable[[PRNGKeyArray, int, Policy, int], Recorded],
     roll_in: Policy | None,
     config: PsdpConfig,
     key: PRNGKeyArray,
@@ -86,7 +86,7 @@ def improve_backwards(
     check_discrete(spec)
     k = config.share_steps
 
-    def collect_at(key: PRNGKeyArray, steps: range, backward: Policy) -> Rollout:
+    def collect_at(key: PRNGKeyArray, steps: range, backward: Policy) -> Recorded:
         each = -(-config.samples // len(steps))
         if len(steps) == 1:
             return collect(key, steps[0], backward, each)
@@ -103,9 +103,6 @@ def improve_backwards(
         for r in range(1 if k == 1 else 2):  # what follows within k steps: first as after them, then as just learned
             collect_key, fit_key = jax.random.split(fold_in(fold_in(key, h), r) if k > 1 else fold_in(key, h))
             batch = collect_at(collect_key, steps, backward)  # s_h, a_h, r_{h:H}
-            assert batch.states is not None
-            assert batch.actions is not None
-            assert batch.return_to_go is not None
             warm = after.q if after else None  # type: ignore[attr-defined]
             q, report = fit_q(
                 fit_key, batch.states, batch.actions, batch.return_to_go, spec.actions, config.fit, warm=warm
@@ -121,6 +118,6 @@ def check_discrete(spec: Spec) -> None:
         raise HyrloError("psdp tries every action, so actions must be discrete; for vectors use --improve sac")
 
 
-def one_after_another(batches: Iterable[Rollout]) -> Rollout:
+def one_after_another(batches: Iterable[Recorded]) -> Recorded:
     """Roll-outs of several steps as one, well mixed: held-out samples are the last rows."""
     return jax.tree.map(lambda *x: jnp.stack(x, axis=1).reshape(-1, *x[0].shape[1:]), *batches)

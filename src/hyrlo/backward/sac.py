@@ -24,7 +24,7 @@ import optax
 from jax.random import fold_in
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.core.access import Rollout, Spec, TraceModel
+from hyrlo.core.access import Recorded, Spec, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import LayerNormMLP, Whitened, pick
@@ -153,7 +153,7 @@ def learn(
         switch_key, rollout_key = jax.random.split(key)
         at = switch_steps(switch_key, n, spec.horizon, 1.0 if roll_in is None else config.from_start)
         acting = policy if roll_in is None else switch(roll_in, at=at, to=policy)
-        batch = model.rollout(rollout_key, acting, n, record=tuple(range(spec.horizon)), next_states=True)
+        batch = model.record(rollout_key, acting, n, tuple(range(spec.horizon)))
         return remember(replay, batch, at, config)
 
     def begin() -> tuple:
@@ -194,11 +194,10 @@ def empty_replay(spec: Spec, config: SacConfig) -> Replay:
 
 
 @eqx.filter_jit
-def remember(replay: Replay, batch: Rollout, at: Int[Array, " n"], config: SacConfig) -> tuple[Replay, Int[Array, ""]]:
+def remember(replay: Replay, batch: Recorded, at: Int[Array, " n"], config: SacConfig) -> tuple[Replay, Int[Array, ""]]:
     """Keep what came after the switch, up to the end of the episode; and how much that is."""
-    assert batch.states is not None
     horizon, room = len(batch.states), len(replay.rewards)
-    ended = jnp.zeros(batch.states.shape[:2], bool) if batch.ended is None else batch.ended
+    ended = batch.ended
     over = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
     steps = jnp.arange(horizon)[:, None]
     new = (steps >= at) & ~over

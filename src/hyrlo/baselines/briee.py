@@ -88,8 +88,8 @@ def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArra
         """π ∘_h unif for every h; the tuples of steps h and h + 1, of which the second saw a uniform action as well."""
         start = np.zeros_like(steps) if t < random_iterations else steps
         record = np.stack([steps, np.minimum(steps + 1, spec.horizon - 1)])
-        batch = model.rollout(key, switch(policy, at=start, to=uniform), len(steps), record=record, next_states=True)
-        return two_by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)  # type: ignore[arg-type]
+        batch = model.record(key, switch(policy, at=start, to=uniform), len(steps), record)
+        return two_by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)
 
     def learn(key: PRNGKeyArray, policy: Stack, buffer: Buffer) -> tuple[Stack, Stack, Float[Array, ""]]:
         if buffer.online <= 2 * each * random_iterations:

@@ -49,8 +49,8 @@ def distil(model: TraceModel, source: Policy, config: DistilConfig, key: PRNGKey
     blank = Whitened(MLP.create(create_key, sizes, last_scale=0.01), *jnp.zeros((2, spec.observation_size)))
     phase = run.phase("backward", range(1), blank, model)
     for t in phase:
-        batch = model.rollout(rollout_key, source, config.episodes, record=tuple(range(spec.horizon)))
-        rows = [jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in (batch.states, batch.actions)]  # type: ignore[union-attr]
+        batch = model.record(rollout_key, source, config.episodes, tuple(range(spec.horizon)))
+        rows = [x.reshape(-1, *x.shape[2:]) for x in (batch.states, batch.actions)]
         if spec.ends:
             going = rows[0][:, -1] < 0.5
             rows = [x[going] for x in rows]

@@ -62,8 +62,8 @@ def hyq(model: TraceModel, source: TransitionDataset, config: HyqConfig, key: PR
 
     def collect(key: PRNGKeyArray, t: int, policy: Policy, model: TraceModel) -> Tuples:
         exploring = switch(policy, at=steps, to=uniform)  # π ∘_h unif, a few episodes for every h
-        batch = model.rollout(key, exploring, len(steps), record=steps[None], next_states=True)
-        return by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)  # type: ignore[arg-type]
+        batch = model.record(key, exploring, len(steps), steps[None])
+        return by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)
 
     q = LatentQ.create(key, spec.observation_size, spec.actions, config.fit.latents)
     buffer = Buffer.create(spec.horizon, spec.observation_size, each * config.online.iterations, source)

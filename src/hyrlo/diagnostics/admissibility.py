@@ -124,9 +124,7 @@ def default_forward(model: TraceModel) -> FailConfig:
 def roll_in_states(model: TraceModel, policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, "steps n obs"]:
     """States of steps 0 … H."""
     steps = tuple(range(model.spec.horizon))
-    batch = model.rollout(jax.random.key(seed), policy, episodes, record=steps, next_states=True)
-    assert batch.states is not None
-    assert batch.next_states is not None
+    batch = model.record(jax.random.key(seed), policy, episodes, steps)
     return np.concatenate([batch.states, batch.next_states[-1:]])
 
 

@@ -12,8 +12,9 @@ import gymnasium
 import jax
 from jaxtyping import PRNGKeyArray
 
-from hyrlo.core.access import JaxResetModel, JaxTraceModel, ResetModel, Spec, TraceModel
+from hyrlo.core.access import ResetModel, Spec, TraceModel
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.gym.world import PREFIX, GymConfig, GymWorld

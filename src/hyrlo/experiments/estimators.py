@@ -59,10 +59,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
             unseen = world.prepare(logs(world, 1000 + run.spec.seed, scale))
             more = world.prepare(logs(world, 2000 + run.spec.seed, scale))
             steps = tuple(range(run.spec.horizon))
-            batch = world.trace_model().rollout(
-                jax.random.key(0), load_policy(run.path), EPISODES[scale], record=steps, next_states=True
-            )
-            assert batch.next_states is not None
+            batch = world.trace_model().record(jax.random.key(0), load_policy(run.path), EPISODES[scale], steps)
             for h, states in enumerate(batch.next_states):
                 held_out = jnp.asarray(unseen.at(h + 1))
                 rows.append(

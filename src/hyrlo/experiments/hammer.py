@@ -207,11 +207,7 @@ def compared(run: Finished, reference: Reference, scale: Scale, tests: bool) -> 
     """A row a step: how far the states of the roll-in are from those of the expert, and the share that has succeeded."""
     horizon, n = run.spec.horizon, CHECKED[scale]
     every = tuple(range(horizon))
-    batch = hammer(horizon).trace_model().rollout(
-        jax.random.key(1), roll_in_of(run.path), n, record=every, next_states=True
-    )  # fmt: skip
-    assert batch.next_states is not None
-    assert batch.rewards is not None
+    batch = hammer(horizon).trace_model().record(jax.random.key(1), roll_in_of(run.path), n, every)
     reached = [np.asarray(x) for x in batch.next_states]
     by_now = np.maximum.accumulate(np.asarray(batch.rewards) > 0, axis=0).mean(axis=1)
     columns = {

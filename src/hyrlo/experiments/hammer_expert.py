@@ -108,7 +108,6 @@ def _play(
     model, steps = world.trace_model(), tuple(range(world.horizon))
     for begin in range(0, episodes, AT_ONCE):
         key = jax.random.fold_in(jax.random.key(seed), begin)
-        batch = model.rollout(key, expert, min(AT_ONCE, episodes - begin), record=steps, next_states=True)
+        batch = model.record(key, expert, min(AT_ONCE, episodes - begin), steps)
         states, actions, rewards = (np.asarray(x).swapaxes(0, 1) for x in (batch.states, batch.actions, batch.rewards))
-        assert batch.next_states is not None
         yield np.concatenate([states, np.asarray(batch.next_states[-1])[:, None]], axis=1), actions, rewards

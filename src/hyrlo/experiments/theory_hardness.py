@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hyrlo.core.access import JaxResetModel
+from hyrlo.core.jax_model import JaxResetModel
 from hyrlo.diagnostics.coverage import coverage, forward_coverage
 from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, total_variation, value_witnesses
 from hyrlo.theory.finite import uniform_policy

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.core.access import Rollout, Spec
+from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP, Dynamics
 
@@ -60,7 +60,7 @@ class Memory(NamedTuple):
         past = jnp.zeros((room, (spec.observation_size + actions) * history))
         return cls(blank, jnp.zeros((room, actions)), blank, past, jnp.zeros((), int))
 
-    def add(self, batch: Rollout, begin: int, stop: int, spec: Spec) -> Memory:
+    def add(self, batch: Recorded, begin: int, stop: int, spec: Spec) -> Memory:
         """Transitions of `begin` to before `stop`, but of episodes that had ended. In NumPy: their number varies."""
         actions = as_vectors(jnp.asarray(batch.actions), spec)
         steps = (batch.states, actions, batch.next_states, pasts(jnp.asarray(batch.states), actions))

@@ -58,7 +58,7 @@ def fail(
     for h in phase:
         rollout_key, match_key = jax.random.split(fold_in(key, h))
         roll_in = switch(phase.state, at=h, to=uniform)  # π_0 … π_{h−1}, then uniform
-        online = model.rollout(rollout_key, roll_in, config.samples, record=h, next_states=True, stop=h + 1)
+        online = model.record(rollout_key, roll_in, config.samples, h, stop=h + 1)
         policy, distance = match(match_key, online, *source.padded(h + 1), spec, config, h, functions)
         forward = phase.state.with_step(h, policy)
         phase.done(h, forward, evaluate=switch(forward, at=h + 1, to=uniform), **{measure: distance})

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from hyrlo.core.access import Rollout, Spec
+from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import LatentSoftmax, Policy, Softmax
@@ -104,7 +104,7 @@ def fresh_network(key: PRNGKeyArray, sizes: tuple[int, ...]) -> Softmax:
 
 def match(
     key: PRNGKeyArray,
-    online: Rollout,
+    online: Recorded,
     offline: Float[Array, "m obs"],
     offline_weights: Float[Array, " m"],
     spec: Spec,
@@ -114,9 +114,6 @@ def match(
 ) -> tuple[Policy, float]:
     """The policy of step h, and its estimated distance to the offline states of step h + 1."""
     policy_key, feature_key, fit_key, game_key = jax.random.split(key, 4)
-    assert online.states is not None
-    assert online.actions is not None
-    assert online.next_states is not None
     following = (online.next_states, offline, offline_weights)
     game = config.game if config.discriminator == "mmd" else replace(config.game, memory=config.witness.memory)
 

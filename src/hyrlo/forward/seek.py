@@ -55,10 +55,7 @@ def seek(model: TraceModel, source: ObservationDataset, config: SeekConfig, key:
     for h in phase:
         rollout_key, ratio_key, fit_key = jax.random.split(fold_in(key, h), 3)
         roll_in = switch(phase.state, at=h, to=uniform)
-        online = model.rollout(rollout_key, roll_in, config.samples, record=h, next_states=True, stop=h + 1)
-        assert online.states is not None
-        assert online.actions is not None
-        assert online.next_states is not None
+        online = model.record(rollout_key, roll_in, config.samples, h, stop=h + 1)
         ratio = density_ratio(ratio_key, online.next_states, *source.padded(h + 1), config)
         q, report = fit_q(fit_key, online.states, online.actions, ratio**2, spec.actions, config.fit)
         seeking = phase.state.with_step(h, Greedy(q))

@@ -28,7 +28,7 @@ import optax
 from jax.random import fold_in
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.core.access import Rollout, Spec, TraceModel
+from hyrlo.core.access import Recorded, Spec, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP, Dynamics, Whitened
@@ -163,9 +163,7 @@ def track(
             if r == 0 and estimator == "model":
                 wild = switch(forward, at=h, to=exploring(forward, spec, config))
                 acting = Mixture(forward, wild, jnp.asarray(config.explore))
-            batch = model.rollout(
-                rollout_key, acting, samples, record=up_to(stop, spec.horizon, samples), next_states=True, stop=stop
-            )
+            batch = model.record(rollout_key, acting, samples, up_to(stop, spec.horizon, samples), stop=stop)
             seen.append(starts_of(batch, h, forward[h], spec))
             starts = jax.tree.map(lambda *x: filled(np.concatenate(x), config.rounds * samples), *seen)
             if estimator == "model":
@@ -242,10 +240,7 @@ def filled(x: np.ndarray, size: int) -> np.ndarray:
     return np.resize(x, (size, *x.shape[1:]))
 
 
-def starts_of(batch: Rollout, at: int, policy: Policy, spec: Spec) -> Starts:
-    assert batch.states is not None
-    assert batch.actions is not None
-    assert batch.next_states is not None
+def starts_of(batch: Recorded, at: int, policy: Policy, spec: Spec) -> Starts:
     states, actions, following = (jnp.asarray(x[at]) for x in (batch.states, batch.actions, batch.next_states))
     density = log_density(policy, states, actions) if isinstance(policy, Gaussian) else jnp.zeros(len(states))
     past = pasts(jnp.asarray(batch.states), as_vectors(jnp.asarray(batch.actions), spec))[at]

@@ -7,7 +7,7 @@ count 8γ/ε² holds. Occupancies are distributions, `d^π = (1 − γ) Σ_h γ^
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.core.access import JaxResetModel, JaxTraceModel, Ledger, Rollout, Spec, TraceModel
-from hyrlo.core.errors import AccessError, HyrloError, check_positive, check_seed
+from hyrlo.core.access import InteractiveModel, Ledger, Recorded, Rollout, Spec, require_interactive
+from hyrlo.core.errors import HyrloError, check_positive, check_seed
+from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Policy, Softmax, Step
 from hyrlo.data.states import ObservationDataset
@@ -196,7 +197,10 @@ class DiscountedTraceModel(JaxTraceModel):
     def rollout(self, *args: Any, **kwargs: Any) -> Rollout:
         return super().rollout(*args, **kwargs)._replace(success=None)
 
-    def roll_in(self, key: PRNGKeyArray, policy: Policy, then: Policy, episodes: int) -> Rollout:
+    def record(self, *args: Any, **kwargs: Any) -> Recorded:
+        return super().record(*args, **kwargs)._replace(success=None)
+
+    def roll_in(self, key: PRNGKeyArray, policy: Policy, then: Policy, episodes: int) -> Recorded:
         """`π ∘_h π′` with h ∼ Geom(1 − γ) for each episode: its step h, with the next state, and no step after it."""
         batch, steps = _roll_in(self.env, key, policy, then, episodes)
         self.ledger.book(episodes, int(steps))
@@ -206,7 +210,7 @@ class DiscountedTraceModel(JaxTraceModel):
 @eqx.filter_jit
 def _roll_in(
     env: DiscountedEnv, key: PRNGKeyArray, policy: Policy, then: Policy, n: int
-) -> tuple[Rollout, Int[Array, ""]]:
+) -> tuple[Recorded, Int[Array, ""]]:
     """All episodes go on until the last one stops; each waits at its own step h."""
     time_key, start_key, act_key, step_key = jax.random.split(key, 4)
     times = jnp.log1p(-jax.random.uniform(time_key, (n,))) / jnp.log(env.gamma)
@@ -226,7 +230,9 @@ def _roll_in(
     last, latent, returns = jax.lax.while_loop(lambda carry: carry[0] < at.max(), step, start)
     actions, following, rewards = play(then, latent, last)
     states, next_states = env.observe(act_key, latent, last), env.observe(act_key, following, last)
-    return Rollout(returns + rewards, None, states, actions, rewards, next_states, rewards), at.sum() + n
+    ended = jnp.zeros(n, bool)
+    batch = Recorded(returns + rewards, None, states, actions, rewards, rewards, next_states, ended)
+    return batch, at.sum() + n
 
 
 @dataclass
@@ -234,41 +240,10 @@ class DiscountedResetModel(DiscountedTraceModel, JaxResetModel):
     """Reset access."""
 
 
-@runtime_checkable
-class InteractiveModel(TraceModel, Protocol):
-    """Trace access with geometric roll-ins, and an offline distribution that answers queries with next states alone."""
-
-    queries: Ledger
-
-    @property
-    def gamma(self) -> float: ...
-
-    def roll_in(self, key: PRNGKeyArray, policy: Policy, then: Policy, episodes: int) -> Rollout: ...
-
-    def offline_next(self, key: PRNGKeyArray, observations: Float[Array, "n obs"]) -> Float[Array, "n obs"]:
-        """For each state s: a ∼ μ(s), s′ ∼ P(s, a); only s′ is told."""
-        ...
-
-
-def require_interactive(model: TraceModel, algorithm: str) -> InteractiveModel:
-    """The model as one with an interactive offline distribution, or an error that says what to use instead."""
-    if not isinstance(model, InteractiveModel):
-        raise _no_offline(algorithm, "a trace model")
-    return model
-
-
 def interactive_model(world: Any, algorithm: str) -> InteractiveModel:
-    """The world's model with an interactive offline distribution, if it has one."""
-    if not hasattr(world, "interactive_model"):
-        raise _no_offline(algorithm, world.name)
-    return world.interactive_model()
-
-
-def _no_offline(algorithm: str, what: str) -> AccessError:
-    return AccessError(
-        f"{algorithm} asks an interactive offline distribution for next states, which {what} does not have; "
-        f"use the environment {NAME}, or fail, which needs logged states alone"
-    )
+    """The world's interactive model, or an error if it has none."""
+    create = getattr(world, "interactive_model", world.trace_model)
+    return require_interactive(create(), algorithm, world.name)
 
 
 @dataclass
@@ -376,10 +351,6 @@ class DiscountedWorld:
     def _behave(self, seed: int, episodes: int, epsilon: float | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         key = jax.random.fold_in(jax.random.key(seed), 1)
         policy = table_policy(self.behaviour(epsilon))
-        batch = JaxTraceModel(self.env).rollout(
-            key, policy, episodes, record=tuple(range(self.spec.horizon)), next_states=True
-        )
-        assert batch.states is not None
-        assert batch.next_states is not None
+        batch = JaxTraceModel(self.env).record(key, policy, episodes, tuple(range(self.spec.horizon)))
         states = jnp.concatenate([batch.states, batch.next_states[-1:]])
         return tuple(np.asarray(x).swapaxes(0, 1) for x in (states, batch.actions, batch.rewards))  # type: ignore[return-value]

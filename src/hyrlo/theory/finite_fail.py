@@ -24,7 +24,7 @@ import scipy.special
 from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.optimize import linprog
 
-from hyrlo.core.access import ResetModel, Rollout, TraceModel
+from hyrlo.core.access import Recorded, ResetModel, TraceModel
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import switch
 from hyrlo.distances.value import FiniteWitnesses, Values, Witness, Witnesses
@@ -178,7 +178,7 @@ def sampled(model: TraceModel, samples: int, key: PRNGKeyArray) -> Collect:
 
     def collect(h: int, policy: Table) -> Transitions:
         roll_in = switch(TablePolicy.of(policy), at=h, to=spec.uniform())
-        batch = model.rollout(jax.random.fold_in(key, h), roll_in, samples, record=h, next_states=True, stop=h + 1)
+        batch = model.record(jax.random.fold_in(key, h), roll_in, samples, h, stop=h + 1)
         states, following = (np.asarray(x).argmax(axis=1) for x in (batch.states, batch.next_states))
         weights = np.full(samples, spec.actions / samples)
         return Transitions(states, np.asarray(batch.actions), following, weights, (spec.observation_size, spec.actions))
@@ -268,7 +268,7 @@ def sampled_returns(model: TraceModel, roll_in: Table, samples: int, key: PRNGKe
     def collect(h: int, backward: Table) -> Returns:
         onwards = switch(model.spec.uniform(), at=h + 1, to=TablePolicy.of(backward))
         policy = switch(TablePolicy.of(roll_in), at=h, to=onwards)
-        return rows_of(model.rollout(jax.random.fold_in(key, h), policy, samples, record=h))
+        return rows_of(model.record(jax.random.fold_in(key, h), policy, samples, h))
 
     return collect
 
@@ -305,7 +305,7 @@ def every_action(model: ResetModel, states: Sequence[Int[np.ndarray, " n"]], key
     return collect
 
 
-def rows_of(batch: Rollout) -> Returns:
+def rows_of(batch: Recorded) -> Returns:
     states, actions, to_go = np.asarray(batch.states), np.asarray(batch.actions), np.asarray(batch.return_to_go)
     return Returns(states.argmax(axis=1), actions, to_go, np.full(len(to_go), 1 / len(to_go)))
 

@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import minimize_scalar
 
-from hyrlo.core.access import JaxResetModel, JaxTraceModel, Spec
+from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.distances.value import total_variation

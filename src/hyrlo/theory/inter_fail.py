@@ -21,12 +21,11 @@ import jax.numpy as jnp
 from jax.random import fold_in
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.core.access import Rollout, TraceModel
+from hyrlo.core.access import InteractiveModel, Recorded, TraceModel, require_interactive
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Policy, Softmax
-from hyrlo.theory.discounted import InteractiveModel, require_interactive
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,6 @@ def match_states(
         for t in range(point * config.iterations // points, (point + 1) * config.iterations // points):
             roll_in_key, query_key = round_keys(key, t)
             online = model.roll_in(roll_in_key, table(game.logits), uniform, config.samples)  # s, a, s′ ∼ π^t ∘_h unif
-            assert online.states is not None
             offline = model.offline_next(query_key, online.states)  # s′ ∼ μ(s)
             game, u = play_round(game, online, offline, functions, jnp.asarray(t), config)
         metrics = {"iteration": t, "u": float(u), "queries": model.queries.steps}
@@ -117,15 +115,13 @@ def round_keys(key: PRNGKeyArray, t: int) -> PRNGKeyArray:
 @eqx.filter_jit
 def play_round(
     game: Game,
-    new: Rollout,
+    new: Recorded,
     offline: Float[Array, "n states"],
     functions: Float[Array, "k states"] | None,
     t: Int[Array, ""],
     config: InterFailConfig,
 ) -> tuple[Game, Float[Array, ""]]:
     """New samples to the old, then both oracles: the game with π^{t+1}, and u^t."""
-    assert new.states is not None
-    assert new.next_states is not None
     d_on = game.online.at[new.states.argmax(axis=1), new.actions, new.next_states.argmax(axis=1)].add(1.0)
     d_off = game.offline + offline.sum(axis=0)
     actions = d_on.shape[1]

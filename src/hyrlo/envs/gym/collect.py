@@ -69,9 +69,5 @@ def _play(world: GymWorld, policy: Policy, episodes: int, key: PRNGKeyArray) -> 
     most = max(world.config.num_envs, AT_ONCE // (spec.horizon * spec.observation_size))
     for begin in range(0, episodes, most):
         n = min(most, episodes - begin)
-        batch = model.rollout(
-            jax.random.fold_in(key, begin), policy, n, record=tuple(range(spec.horizon)), next_states=True
-        )
-        assert batch.states is not None
-        assert batch.next_states is not None
+        batch = model.record(jax.random.fold_in(key, begin), policy, n, tuple(range(spec.horizon)))
         yield np.concatenate([np.asarray(batch.states), np.asarray(batch.next_states[-1:])])

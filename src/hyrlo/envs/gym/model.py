@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.core.access import Ledger, Record, Rollout, Spec
+from hyrlo.core.access import Ledger, Recorded, Rollout, Spec, Steps, checked_steps
 from hyrlo.core.policies import Actions, Policy, Step
 from hyrlo.envs.gym.reset import known_set_state
 from hyrlo.envs.gym.vector import Vector
@@ -71,29 +71,27 @@ def _act(
 
 
 class _Tape:
-    """What a roll-out keeps: whole-episode sums, and of every episode the steps that are wanted."""
+    """What a roll-out keeps: whole-episode sums, and the wanted steps of every episode."""
 
-    def __init__(self, wanted: Int[np.ndarray, "k n"], spec: Spec, next_states: bool):
+    def __init__(self, wanted: Int[np.ndarray, "k n"], spec: Spec):
         shape, observation = wanted.shape, (*wanted.shape, spec.observation_size)
         self.wanted = wanted
         self.returns, self.success = np.zeros(shape[1]), np.zeros(shape[1], bool)
         self.states = np.zeros(observation, np.float32)
-        self.next_states = np.zeros(observation, np.float32) if next_states else None
+        self.next_states = np.zeros(observation, np.float32)
         self.actions = (
             np.zeros((*shape, spec.action_size), np.float32) if spec.action_size else np.zeros(shape, np.int32)
         )
         self.earned, self.rewards, self.ended = np.zeros(shape), np.zeros(shape), np.zeros(shape, bool)
         self.steps = 0
 
-    def rollout(self, several: bool, says_success: bool) -> Rollout:
-        returns = jnp.asarray(self.returns, jnp.float32)
-        success = jnp.asarray(self.success) if says_success else None
-        if not len(self.wanted):
-            return Rollout(returns, success)
+    def rollout(self, says_success: bool) -> Rollout:
+        return Rollout(jnp.asarray(self.returns, jnp.float32), jnp.asarray(self.success) if says_success else None)
+
+    def recorded(self, says_success: bool, only_one: bool) -> Recorded:
         to_go, rewards = (x.astype(np.float32) for x in (self.returns - self.earned, self.rewards))
-        recorded = (self.states, self.actions, to_go, self.next_states, rewards, self.ended)
-        kept = (None if x is None else jnp.asarray(x if several else x[0]) for x in recorded)
-        return Rollout(returns, success, *kept)
+        steps = (self.states, self.actions, rewards, to_go, self.next_states, self.ended)
+        return Recorded(*self.rollout(says_success), *(jnp.asarray(x[0] if only_one else x) for x in steps))
 
 
 @dataclass
@@ -107,20 +105,19 @@ class GymTraceModel:
     def spec(self) -> Spec:
         return self.world.spec
 
-    def rollout(
-        self,
-        key: PRNGKeyArray,
-        policy: Policy,
-        episodes: int,
-        *,
-        record: Record = (),
-        next_states: bool = False,
-        stop: int | None = None,
-    ) -> Rollout:
+    def rollout(self, key: PRNGKeyArray, policy: Policy, episodes: int, *, stop: int | None = None) -> Rollout:
+        tape = _Tape(np.zeros((0, episodes), int), self.spec)
+        self._play(key, policy, tape, self.spec.horizon if stop is None else stop)
+        return tape.rollout(self.world.says_success)
+
+    def record(
+        self, key: PRNGKeyArray, policy: Policy, episodes: int, steps: Steps, *, stop: int | None = None
+    ) -> Recorded:
         stop = self.spec.horizon if stop is None else stop
-        tape = _Tape(_wanted(record, episodes, stop), self.spec, next_states)
+        wanted = checked_steps(steps, episodes, stop)
+        tape = _Tape(np.broadcast_to(wanted.T, (episodes, len(wanted))).T, self.spec)
         self._play(key, policy, tape, stop)
-        return tape.rollout(isinstance(record, tuple | np.ndarray), self.world.says_success)
+        return tape.recorded(self.world.says_success, only_one=not isinstance(steps, tuple | np.ndarray))
 
     def evaluation(self) -> GymTraceModel:
         return GymTraceModel(self.world)
@@ -172,9 +169,11 @@ class GymTraceModel:
             over |= news.ended
             self._note_success(tape, rows, news.success)
             returns += rewards
-            tape.rewards[at], tape.ended[at] = rewards[columns], over[columns]
-            if tape.next_states is not None:
-                tape.next_states[at] = observations[columns]
+            tape.rewards[at], tape.ended[at], tape.next_states[at] = (
+                rewards[columns],
+                over[columns],
+                observations[columns],
+            )
         tape.returns[rows] = returns[:m]
 
     def _note_success(self, tape: _Tape, rows: slice, success: np.ndarray | None) -> None:
@@ -198,27 +197,15 @@ class GymResetModel(GymTraceModel):
 
     def rollout_from(
         self, key: PRNGKeyArray, observations: Float[Array, "n obs"], policy: Policy, *, at: int
-    ) -> Rollout:
+    ) -> Recorded:
         states = np.asarray(observations, np.float32)
-        tape = _Tape(np.full((1, len(states)), at), self.spec, next_states=False)
+        tape = _Tape(np.full((1, len(states)), at), self.spec)
         start = Start(0, states, at, CloudpickleWrapper(self.set_state))  # type: ignore[arg-type]
         self._play(key, policy, tape, self.spec.horizon, start)
-        return tape.rollout(several=False, says_success=self.world.says_success)
+        return tape.recorded(self.world.says_success, only_one=True)
 
 
 def episode_seeds(key: PRNGKeyArray, n: int) -> list[int]:
     """Seeds of n episodes; the first ones do not depend on n."""
     words = np.random.SeedSequence(np.asarray(jax.random.key_data(key)).ravel().tolist()).generate_state(n)
     return (words >> 1).tolist()  # 31 bits: some simulators take no more
-
-
-def _wanted(record: Record, episodes: int, stop: int) -> Int[np.ndarray, "k n"]:
-    """The steps to keep of each episode."""
-    if isinstance(record, np.ndarray):
-        if record.shape[1] != episodes or record.min() < 0 or record.max() >= stop:
-            raise ValueError(f"record has shape {record.shape}; give {episodes} episodes steps from 0 to before {stop}")
-        return record
-    steps = record if isinstance(record, tuple) else (int(record),)
-    if list(steps) != sorted(set(steps)) or any(not 0 <= h < stop for h in steps):
-        raise ValueError(f"record is {record}; give steps in increasing order, from 0 to before stop = {stop}")
-    return np.repeat(np.asarray(steps, int)[:, None], episodes, axis=1)
