@@ -21,14 +21,12 @@ from hyrlo.data.states import ObservationDataset, describe_steps
 from hyrlo.data.transitions import has_actions_and_rewards, load_states
 from hyrlo.envs import World, check_name, make
 from hyrlo.envs.gym.collect import collect_states
-from hyrlo.envs.gym.world import PREFIX, GymConfig, GymWorld
-from hyrlo.envs.hammer import NAME as HAMMER
+from hyrlo.envs.gym.world import GymConfig, GymWorld
 from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
+from hyrlo.envs.registry import GYM, find
 from hyrlo.runs.training import load_run
-from hyrlo.theory.discounted import NAME as DISCOUNTED
 from hyrlo.theory.discounted import DiscountedConfig
-from hyrlo.theory.hardness import HARD
 
 out = Console()
 
@@ -125,7 +123,7 @@ def _data_collect(argv: Sequence[str]) -> None:
 
 def _policies(args: CollectArgs) -> tuple[list[Policy], int | None]:
     """The policies of the runs, and the horizon: as told, else that of the first run."""
-    if args.run and not args.env.startswith(PREFIX):
+    if args.run and not args.env.startswith(GYM):
         raise HyrloError(f"--run: the policies of runs are not played in {args.env}; --run is for gym:<id>")
     policies, horizon = [], args.horizon
     for path in args.run:
@@ -191,8 +189,7 @@ def _world(
     discounted: DiscountedConfig = DiscountedConfig(),
 ) -> World:  # fmt: skip
     configs: dict[str, Any] = {"--lock": lock, "--gym": gym, "--hammer": hammer, "--discounted": discounted}
-    flags = {HAMMER: "--hammer", DISCOUNTED: "--discounted"}
-    own = None if name in HARD else configs.pop("--gym" if name.startswith(PREFIX) else flags.get(name, "--lock"))
+    own = configs.pop(f"--{find(name).option_prefix}", None)
     for flag, other in configs.items():
         if other != type(other)():
             raise HyrloError(f"{name}: {flag}.* options are for other environments; leave them out")

@@ -23,7 +23,7 @@ from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import load_states
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, default_forward, forward_passes, reach
 from hyrlo.diagnostics.report import Report, gather, table
-from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
+from hyrlo.envs import World, check_name, make
 from hyrlo.envs.gym.world import GymConfig
 from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
@@ -99,11 +99,11 @@ def diagnose(args: DiagnoseArgs) -> Report:
     data = world.behaviour_data(seed) if data is None else data
     prepared = world.prepare(data)
     model, config = world.trace_model(), args.config
-    if args.env.startswith(SIMULATED) and config.episodes == DiagnoseConfig.episodes:
+    if world.traits.eval_episodes < 1000 and config.episodes == DiagnoseConfig.episodes:
         config = replace(config, episodes=SLOW_EPISODES)
     if args.preset is not None:
         check_name(args.preset, PRESETS, "fail preset")
-    preset = args.preset or ("robot" if args.env == HAMMER else None)
+    preset = args.preset or ("robot" if world.traits.motion else None)
     forward = PRESETS[preset] if preset else default_forward(model)
     forward = replace(forward, samples=args.samples) if args.samples is not None else forward
     progress = Progress(enabled=not args.quiet)

@@ -27,7 +27,7 @@ from hyrlo.core.files import write_json
 from hyrlo.core.policies import Policy
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset, load_states
-from hyrlo.envs import ENVIRONMENTS, HAMMER, SIMULATED, World, check_name, make
+from hyrlo.envs import ENVIRONMENTS, World, check_name, make, traits_of
 from hyrlo.envs.gym.world import GymConfig
 from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
@@ -142,8 +142,8 @@ def command_train(argv: Sequence[str]) -> None:
             return
         raise HyrloError("train: give an algorithm and an environment, e.g. `hyrlo train foobar lock`")
     algo, rest = argv[0], argv[1:]
-    env = next((word for word in rest if word.startswith(SIMULATED)), "")
-    preset = first_option(rest, "--preset") or default_preset(algo, env)
+    env = next((word for word in rest if word in ENVIRONMENTS or word.startswith("gym:")), "lock")
+    preset = first_option(rest, "--preset") or default_preset(algo, traits_of(env))
     config = preset_config(algo, preset)
     kind: Any = TrainArgs[type(config)]  # type: ignore[misc]
     args = parse(kind, rest, f"hyrlo train {algo}", default_config=config)
@@ -158,7 +158,7 @@ def command_train(argv: Sequence[str]) -> None:
     if args.max_episodes is not None and (args.data is None or ALGORITHMS[algo].learns_from == "transitions"):
         raise HyrloError("--max-episodes: is for --data with states; leave it out")
     data = None if args.data is None else _load(args.data, ALGORITHMS[algo].learns_from, args.max_episodes)
-    from_data = None if data is None or args.env == HAMMER else data.horizon
+    from_data = data.horizon if data is not None and traits_of(args.env).horizon_from_data else None
     horizon = from_data if args.horizon is None else args.horizon
     world = _world(args.env, horizon, args.lock, args.gym, args.hammer, args.discounted)
     if args.roll_in and ALGORITHMS[algo].learns_from != "roll-in":
@@ -274,7 +274,7 @@ def command_list(argv: Sequence[str]) -> None:
         out.print("usage: hyrlo list", highlight=False)
     for title, rows in (
         ("algorithms", [(a.name, a.summary, a.access + " model") for a in ALGORITHMS.values()]),
-        ("environments", [(name, text, "") for name, text in ENVIRONMENTS.items()]),
+        ("environments", [(name, e.summary, "") for name, e in ENVIRONMENTS.items()]),
         ("experiments", [(name, e.TITLE, "") for name, e in EXPERIMENTS.items()]),
         (
             "presets",

@@ -17,8 +17,9 @@ from jaxtyping import Float
 from hyrlo.core.serialize import load_policy
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, ranges, reach
 from hyrlo.distances.two_sample import TestConfig
-from hyrlo.envs import INADMISSIBLE, World, make
+from hyrlo.envs import World, make
 from hyrlo.envs.lock import BAD, OPENING, SLIP, Lock, behaviour_occupancy, inadmissible_occupancy
+from hyrlo.envs.lock_world import INADMISSIBLE
 from hyrlo.experiments.recipes import Scale
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, write_csv
 from hyrlo.forward.fail import PRESETS

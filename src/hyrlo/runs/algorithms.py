@@ -1,16 +1,11 @@
 """The registry of algorithms: a name, a function, and presets of its config."""
 
-from hyrlo.baselines import briee
-from hyrlo.backward import cpi
-from hyrlo.baselines import distil
-from hyrlo.forward import fail
 from hyrlo import foobar
-from hyrlo.baselines import hyq
-from hyrlo.theory import inter_fail
-from hyrlo.backward import psdp
-from hyrlo.baselines import rlpd
-from hyrlo.backward import sac
+from hyrlo.backward import cpi, psdp, sac
+from hyrlo.baselines import briee, distil, hyq, rlpd
 from hyrlo.core.algorithm import Algorithm
+from hyrlo.forward import fail
+from hyrlo.theory import inter_fail
 
 ALGORITHMS = {
     algorithm.name: algorithm

@@ -21,8 +21,8 @@ from hyrlo.core.access import Evaluation, Ledger, TraceModel, evaluate
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import read_json, write_atomically, write_json
 from hyrlo.core.policies import Policy
-from hyrlo.runs.progress import Progress
 from hyrlo.core.serialize import load_policy, load_tree, save_tree
+from hyrlo.runs.progress import Progress
 
 State = TypeVar("State")
 Listener = Callable[[list[dict[str, Any]]], None]

@@ -18,9 +18,9 @@ from gymnasium.spaces.utils import flatdim
 from gymnasium.utils import RecordConstructorArgs
 from jaxtyping import Array, Float
 
-from hyrlo.envs.gym.wrappers import _converter, _flattener
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import Actions, Policy, Step, action_of
+from hyrlo.envs.gym.wrappers import action_converter, flattener
 from hyrlo.runs.directory import read_config, roll_in_of
 
 
@@ -33,8 +33,8 @@ class Actor:
 
     def __init__(self, policy: Policy, env: gymnasium.Env):
         self.policy = policy
-        self._flat = _flattener(env.observation_space)
-        self._convert, self._actions = _converter(env.action_space)
+        self._flat = flattener(env.observation_space)
+        self._convert, self._actions = action_converter(env.action_space)
         self._size = flatdim(env.observation_space)
         self._state = np.zeros((1, self._size + _flags(policy, self._size)), np.float32)
         _check_actions(policy, self._state, self._actions)

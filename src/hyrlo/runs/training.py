@@ -12,20 +12,20 @@ from typing import Any
 
 import jax
 
-from hyrlo.runs import plots
 from hyrlo.core.access import Evaluation, TraceModel, evaluate
-from hyrlo.runs.algorithms import ALGORITHMS
-from hyrlo.data.states import ObservationDataset
-from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
-from hyrlo.theory.discounted import interactive_model
 from hyrlo.core.errors import HyrloError, check_finite, check_seed
 from hyrlo.core.files import write_json
 from hyrlo.core.policies import Policy, action_of, known_steps
-from hyrlo.runs.progress import Progress
-from hyrlo.runs.directory import Run, RunDirectory, check_metrics, read_config
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
-from hyrlo.runs.tensorboard import TensorBoard
+from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
+from hyrlo.envs import Traits, World, check_name, make
+from hyrlo.runs import plots
+from hyrlo.runs.algorithms import ALGORITHMS
+from hyrlo.runs.directory import Run, RunDirectory, check_metrics, read_config
+from hyrlo.runs.progress import Progress
+from hyrlo.runs.tensorboard import TensorBoard
+from hyrlo.theory.discounted import interactive_model
 
 DEFAULT_PRESET = "fast"
 LIBRARIES = (
@@ -44,12 +44,11 @@ class Trained:
     result: dict[str, Any]
 
 
-def default_preset(algo: str, env: str) -> str:
-    """`fast`; for Gymnasium environments other than the lock `model`, for the hammer `robot`, where the algorithm has it."""
+def default_preset(algo: str, traits: Traits) -> str:
+    """`fast`; `model` or `robot` if they suit the world and the algorithm has them."""
     check_name(algo, ALGORITHMS, "algorithm")
-    other = env.startswith(SIMULATED) and "hyrlo/CombinationLock" not in env
-    wanted = "robot" if env == HAMMER else "model"
-    return wanted if other and wanted in ALGORITHMS[algo].presets else DEFAULT_PRESET
+    wanted = "robot" if traits.motion else traits.forward
+    return wanted if wanted in ALGORITHMS[algo].presets else DEFAULT_PRESET
 
 
 def preset_config(algo: str, preset: str = DEFAULT_PRESET) -> Any:
@@ -84,16 +83,15 @@ def train(
     """
     check_seed(seed)
     world = make(world) if isinstance(world, str) else world
-    config = preset_config(algo, default_preset(algo, world.name)) if config is None else config
+    config = preset_config(algo, default_preset(algo, world.traits)) if config is None else config
     check_finite(config)
     algorithm = ALGORITHMS[algo]
     if world.spec.action_size and not algorithm.vectors:
         raise HyrloError(
             f"{algo} needs discrete actions, but those of {world.name} are vectors; use foobar, fail, cpi, sac or rlpd"
         )
-    slow = world.name.startswith(SIMULATED)
-    curve_episodes = (20 if slow else 200) if curve_episodes is None else curve_episodes
-    eval_episodes = (100 if slow else 1000) if eval_episodes is None else eval_episodes
+    curve_episodes = world.traits.curve_episodes if curve_episodes is None else curve_episodes
+    eval_episodes = world.traits.eval_episodes if eval_episodes is None else eval_episodes
     described, source = _source(algorithm.learns_from, world, source, config, seed)
     settings = {
         "algo": algo,

@@ -9,7 +9,7 @@ goes where the reward is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,13 +21,9 @@ from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.distances.value import total_variation
+from hyrlo.envs.world import World
 from hyrlo.theory.finite import Distributions, FiniteMDP
 
-HARD = {
-    "hard-tree": "a tree with states that no policy can produce: matching them takes 2^(H-1) episodes, with resets 4 a step do",
-    "hard-tv": "two steps; the deterministic policy closest to the data in total variation misses all reward; 0.1 at best",
-}
-HARD_HORIZONS = {"hard-tree": 4, "hard-tv": 2}
 MOST_NODES = 100_000
 
 
@@ -152,33 +148,32 @@ def tv_minimisers() -> tuple[Float[np.ndarray, " 2"], Float[np.ndarray, " 2"]]:
     return np.array([deterministic, tv_of(deterministic)]), np.array([best, tv_of(best)])
 
 
-@dataclass(frozen=True)
-class HardWorld:
-    """A construction by name, with data from its offline distribution."""
+class HardWorld(World):
+    """A construction, with data from its offline distribution."""
 
-    name: str
-    hard: Hard
+    env: FiniteMDP
 
-    @property
-    def env(self) -> FiniteMDP:
-        return self.hard.mdp
+    def __init__(self, name: str, hard: Hard):
+        self.name, self.hard, self.env = name, hard, hard.mdp
+
+    @classmethod
+    def create(cls, name: str, horizon: int | None, config: None) -> Self:
+        """`hard-tree` of any horizon from 3 on, or `hard-tv`, which has two steps."""
+        if name == "hard-tree":
+            return cls(name, hard_tree() if horizon is None else hard_tree(horizon))
+        if horizon not in (None, 2):
+            raise HyrloError(f"hard-tv: horizon is {horizon}; the construction has 2 steps, so give 2")
+        return cls(name, hard_tv())
 
     @property
     def spec(self) -> Spec:
         return self.env.spec
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
 
     def trace_model(self) -> JaxTraceModel:
         return JaxTraceModel(self.env)
 
     def reset_model(self) -> JaxResetModel:
         return JaxResetModel(self.env)
-
-    def prepare(self, data: ObservationDataset) -> ObservationDataset:
-        return data.for_horizon(self.spec.horizon, self.spec.observation_size)
 
     def behaviour_data(self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None) -> ObservationDataset:
         """`episodes` states of each step in exactly the offline distribution's proportions (up to rounding), shuffled."""
@@ -198,12 +193,3 @@ class HardWorld:
         raise HyrloError(
             f"{self.name}: its data are states that no policy made, so there are no actions and rewards; use behaviour_data"
         )
-
-
-def make_hard(name: str, horizon: int | None = None) -> HardWorld:
-    """`hard-tree` of any horizon from 3 on, or `hard-tv`, which has two steps."""
-    if name == "hard-tree":
-        return HardWorld(name, hard_tree(HARD_HORIZONS[name] if horizon is None else horizon))
-    if horizon not in (None, 2):
-        raise HyrloError(f"hard-tv: horizon is {horizon}; the construction has 2 steps, so give 2")
-    return HardWorld(name, hard_tv())
