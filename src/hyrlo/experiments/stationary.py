@@ -22,10 +22,10 @@ from hyrlo.core.access import evaluate
 from hyrlo.core.policies import Policy
 from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import Noisy
+from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import Balance
 from hyrlo.experiments.recipes import SMOKE_FIT, Scale
 from hyrlo.experiments.runner import Finished, RunSpec, markdown, spread, write_csv
-from hyrlo.runs import plots
 from hyrlo.runs.directory import Run
 from hyrlo.runs.progress import Progress
 from hyrlo.theory.discounted import (
