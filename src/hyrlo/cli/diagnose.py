@@ -22,7 +22,7 @@ from hyrlo.core.policies import Policy, action_of
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import load_states
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, default_forward, forward_passes, reach
-from hyrlo.diagnostics.report import Report, gather, table
+from hyrlo.diagnostics.report import DiagnosisReport, gather, table
 from hyrlo.envs import World, check_name, make
 from hyrlo.envs.gym.world import GymConfig
 from hyrlo.envs.hammer import HammerConfig
@@ -85,7 +85,7 @@ def command_diagnose(argv: Sequence[str]) -> None:
     out.print(f"\nreport in {directory / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def diagnose(args: DiagnoseArgs) -> Report:
+def diagnose(args: DiagnoseArgs) -> DiagnosisReport:
     settings, roll_in, own_horizon = _read_run(args)
     seed = settings.get("seed", 0) if args.seed is None else args.seed
     check_seed(seed)

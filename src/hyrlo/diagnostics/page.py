@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import base64
 import html as escape
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.ticker import MaxNLocator
+from hyrlo.runs.figures import integer_ticks, new_figure, png
 
 if TYPE_CHECKING:
     from hyrlo.diagnostics.admissibility import StepReport
@@ -48,14 +43,13 @@ def pictures(rows: Sequence[StepReport], config: dict[str, Any]) -> dict[str, by
 
 
 def _axes(steps: list[int], flagged: list[int], ylabel: str) -> tuple[Any, Any]:
-    figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
+    figure, axes = new_figure(5.4, 3.2)
     for number, h in enumerate(flagged):
         axes.axvspan(h - 0.5, h + 0.5, color=RED, alpha=0.08, linewidth=0, label=None if number else "flagged steps")
     axes.set_xlim(-0.5, steps[-1] + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    integer_ticks(axes)
     axes.set_xlabel("step")
     axes.set_ylabel(ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 
@@ -69,10 +63,7 @@ def _png(figure: Any, axes: Any) -> bytes:
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, 0), max(high, 0.1))
     axes.legend(frameon=False, fontsize=8)
-    target = io.BytesIO()
-    figure.savefig(target, format="png", dpi=130)
-    plt.close(figure)
-    return target.getvalue()
+    return png(figure, dpi=130)
 
 
 STYLE = """

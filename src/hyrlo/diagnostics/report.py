@@ -25,7 +25,7 @@ HARDLY = 0.01
 
 
 @dataclass(frozen=True)
-class Report:
+class DiagnosisReport:
     """All that a diagnosis found. `write` makes files of it."""
 
     env: str
@@ -79,10 +79,10 @@ def gather(
     forward: Ledger,
     roll_out: Ledger,
     notes: Sequence[str] = (),
-) -> Report:
+) -> DiagnosisReport:
     """Put everything together; `raw` are the data as the user has them, `prepared` as the environment shows them."""
     about = describe_data(raw, prepared, spec)
-    return Report(
+    return DiagnosisReport(
         env, spec.horizon, spec.observation_size, raw.source, seed, run, tuple(policies),
         dataclasses.asdict(forward), dataclasses.asdict(roll_out), dataclasses.asdict(config), about, steps,
         [*notes, *verdict(steps, config, run), *about_data(about)], advice(steps, config, env, run, spec),
@@ -214,7 +214,7 @@ def advice(steps: list[StepReport], config: DiagnoseConfig, env: str, run: str |
     return said
 
 
-def table(report: Report) -> Table:
+def table(report: DiagnosisReport) -> Table:
     """For the terminal."""
     shown = Table(
         "step", "states", "MMD", "floor", "p", "gap", "data", "roll-in", "JS", "missed", "",

@@ -15,11 +15,11 @@ from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import mmd2
 from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import collect_states
+from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import SwingUp
 from hyrlo.experiments.recipes import SMOKE_DYNAMICS, Scale
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, spread, write_csv
 from hyrlo.forward.fail import PRESETS
-from hyrlo.runs import plots
 
 TITLE = "MMD and effective sample size per step, importance weights against a learned model, on Pendulum"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}

@@ -15,11 +15,11 @@ from hyrlo.core.policies import Policy
 from hyrlo.data.states import ObservationDataset
 from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import Noisy, collect_states
+from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import Balance, Pump
 from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
 from hyrlo.foobar import PRESETS as FOOBAR
-from hyrlo.runs import plots
 
 TITLE = "MountainCar, CartPole and MountainCarContinuous from state logs: FOOBAR beside SAC from scratch"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}

@@ -25,12 +25,12 @@ from hyrlo.distances import mmd2
 from hyrlo.distances.two_sample import TestConfig, compare
 from hyrlo.envs import make
 from hyrlo.envs.hammer import NAME, HammerWorld
+from hyrlo.experiments import plots
 from hyrlo.experiments.hammer_expert import expert_states, expert_transitions, load_expert
 from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, say, spread, write_csv
 from hyrlo.foobar import PRESETS as FOOBAR
 from hyrlo.forward.fail import PRESETS as FAIL
-from hyrlo.runs import plots
 from hyrlo.runs.directory import roll_in_of
 from hyrlo.runs.render import render_run, render_strip
 

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from hyrlo.diagnostics.coverage import best_covered, coverage, performance_difference_coverage
-from hyrlo.distances.value import FiniteWitnesses, Values, greedy_witnesses, ipm, value_witnesses
+from hyrlo.distances.value import Values, WitnessTable, greedy_witnesses, ipm, value_witnesses
 from hyrlo.theory.finite import Distributions, FiniteMDP, Table, deterministic_q, greedy, uniform_policy
 from hyrlo.theory.finite_fail import (
     AllPolicies,
-    Transitions,
+    WeightedTransitions,
     exact_returns,
     exactly,
+    finite_psdp,
     min_max_game,
-    psdp,
     simulated_returns,
     smallest_ipm,
     witness_classes,
@@ -103,11 +103,11 @@ class Forward:
     epsilon: list[float]
 
 
-def forward(case: Case, witnesses: list[FiniteWitnesses], solver: str, rounds: int) -> Forward:
+def forward(case: Case, witnesses: list[WitnessTable], solver: str, rounds: int) -> Forward:
     """FAIL with exact expectations. `solver`: `game` (Algorithm 4), or `exact`, a vertex of the best policies."""
     policy, epsilon = uniform_policy(case.mdp), []
     for h in range(case.mdp.horizon):
-        online: Transitions = exactly(case.mdp)(h, policy)
+        online: WeightedTransitions = exactly(case.mdp)(h, policy)
         smallest, best = smallest_ipm(online, case.offline[h + 1], witnesses[h + 1])
         if solver == "game":
             best = min_max_game(online, case.offline[h + 1], witnesses[h + 1], AllPolicies(), rounds).policy
@@ -115,7 +115,7 @@ def forward(case: Case, witnesses: list[FiniteWitnesses], solver: str, rounds: i
         reached = witnesses[h + 1].best_response(online.lead(best) - case.offline[h + 1])[0]
         epsilon.append(max(reached - smallest, 0.0))
     occupancy = case.mdp.occupancy(policy)
-    absolute = [FiniteWitnesses(w.functions) for w in witnesses]
+    absolute = [WitnessTable(w.functions) for w in witnesses]
     distances = [ipm(w, p, q) for w, p, q in zip(absolute, occupancy, case.offline, strict=True)]
     return Forward(policy, occupancy, distances, epsilon)
 
@@ -146,7 +146,7 @@ def study(seed: int, admissible: bool, rounds: int, samples: int) -> list[dict[s
                 if backward_pass == "sampled":
                     collect = simulated_returns(mdp, found.occupancy, samples, rng)
                 ties = case.offline if backward_pass == "exact" else None
-                policy, learned = psdp(collect, case.values, uniform_policy(mdp), ties)
+                policy, learned = finite_psdp(collect, case.values, uniform_policy(mdp), ties)
                 value = mdp.value(policy)
                 error = fit_error(mdp, found.occupancy, policy, learned)
                 row: dict[str, Any] = {
@@ -242,7 +242,7 @@ def range_example(horizon: int = 10) -> tuple[float, float]:
     rewards[1:, 1, 0] = 1
     mdp = FiniteMDP.dense(np.eye(3)[0], transitions, rewards)
     behaviour = np.tile(np.array([1.0, 0.0]), (horizon, 3, 1))
-    witnesses = FiniteWitnesses(value_witnesses(mdp.q(behaviour)[1:2]))
+    witnesses = WitnessTable(value_witnesses(mdp.q(behaviour)[1:2]))
     online = exactly(mdp)(0, uniform_policy(mdp))
     offline = mdp.occupancy(behaviour)
     game = min_max_game(online, offline[1], witnesses, AllPolicies(), rounds=1)

@@ -9,9 +9,9 @@ import numpy as np
 
 from hyrlo.core.jax_model import JaxResetModel
 from hyrlo.diagnostics.coverage import coverage, forward_coverage
-from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, total_variation, value_witnesses
+from hyrlo.distances.value import BoundedWitnesses, WitnessTable, total_variation, value_witnesses
 from hyrlo.theory.finite import uniform_policy
-from hyrlo.theory.finite_fail import AllPolicies, every_action, exact_returns, foobar, min_max_game, psdp
+from hyrlo.theory.finite_fail import AllPolicies, every_action, exact_returns, finite_foobar, finite_psdp, min_max_game
 from hyrlo.theory.finite_fail import exactly as exact_transitions
 from hyrlo.theory.hardness import (
     HardTree,
@@ -34,7 +34,7 @@ def reset_episodes(tree: HardTree) -> tuple[int, float]:
     model = JaxResetModel(tree.mdp)
     pairs = [np.array(pair) for pair in zip(tree.best, tree.other, strict=True)]
     collect = every_action(model, pairs, jax.random.key(0))
-    policy, _ = psdp(collect, [None] * tree.mdp.horizon, uniform_policy(tree.mdp))
+    policy, _ = finite_psdp(collect, [None] * tree.mdp.horizon, uniform_policy(tree.mdp))
     return model.ledger.episodes, tree.mdp.value(policy)
 
 
@@ -48,7 +48,7 @@ def check_tree(horizon: int, searches: int = 200, actions: int = 2) -> list[dict
     error = expected / np.sqrt(3 * searches)  # standard deviation of the mean of uniform numbers of trials
     episodes, value = reset_episodes(tree)
     bounded = [BoundedWitnesses() for _ in range(horizon + 1)]
-    result = foobar(mdp, tree.offline, [None] * horizon, bounded, rounds=200)
+    result = finite_foobar(mdp, tree.offline, [None] * horizon, bounded, rounds=200)
     unmatched = total_variation(result.occupancy[-1], tree.offline[-1])
     short = mdp.optimal_value() - mdp.value(result.backward)
     return [
@@ -83,16 +83,16 @@ def check_tv(rounds: int = 20_000) -> list[dict[str, Any]]:
         policies[name][0] = 1 - share, share
     never, rarely = (forward_coverage(mdp, best, policy) for policy in policies.values())
     values = {
-        name: mdp.value(psdp(exact_returns(mdp, mdp.occupancy(policy)), [None, None], blank)[0])
+        name: mdp.value(finite_psdp(exact_returns(mdp, mdp.occupancy(policy)), [None, None], blank)[0])
         for name, policy in policies.items()
     }
-    reset = mdp.value(psdp(exact_returns(mdp, offline), [None, None], blank)[0])
+    reset = mdp.value(finite_psdp(exact_returns(mdp, offline), [None, None], blank)[0])
     online = exact_transitions(mdp)(0, blank)
     played = min_max_game(online, offline[1], BoundedWitnesses(), AllPolicies(), rounds)
     second = played.policy[0, 1]
-    smallest = FiniteWitnesses(value_witnesses(mdp.rewards[1:]))
+    smallest = WitnessTable(value_witnesses(mdp.rewards[1:]))
     game = min_max_game(online, offline[1], smallest, AllPolicies(), rounds)
-    result = foobar(mdp, offline, [None, mdp.rewards[1:]], [smallest] * 2 + [FiniteWitnesses(np.zeros((1, 4)))])
+    result = finite_foobar(mdp, offline, [None, mdp.rewards[1:]], [smallest] * 2 + [WitnessTable(np.zeros((1, 4)))])
     matched = result.occupancy[1, 3]
     name = "TV"
     return [
