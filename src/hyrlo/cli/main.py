@@ -34,6 +34,7 @@ from hyrlo.envs.lock import LockConfig
 from hyrlo.experiments import EXPERIMENTS, reproduce
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS
+from hyrlo.runs.cache import enable_compilation_cache
 from hyrlo.runs.directory import check_seeds, read_config, roll_in_of, seed_directories, summarise
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.render import render_run
@@ -337,6 +338,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(__import__("hyrlo").__version__)
             return 0
         check_name(argv[0], COMMANDS, "command")
+        if argv[0] not in ("bound", "list"):  # these compile nothing
+            enable_compilation_cache()
         COMMANDS[argv[0]](argv[1:])
         return 0
     except HyrloError as error:
