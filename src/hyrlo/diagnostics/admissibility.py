@@ -28,10 +28,12 @@ from jaxtyping import Float
 from hyrlo.core.access import TraceModel
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.policies import Policy
+from hyrlo.core.variants import Choice
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances.two_sample import Comparison, TestConfig, compare
-from hyrlo.forward.fail import PRESETS, FailConfig, fail
-from hyrlo.runs.directory import Run
+from hyrlo.forward.fail import ForwardConfig, fail
+from hyrlo.forward.variants import configure
+from hyrlo.runs.directory import MemoryRun
 from hyrlo.runs.progress import Progress
 
 Origin = Literal["", "new", "inherited"]
@@ -98,7 +100,7 @@ class StepReport:
 def forward_passes(
     model: TraceModel,
     data: ObservationDataset,
-    config: FailConfig,
+    config: ForwardConfig,
     passes: int,
     seed: int,
     progress: Progress | None = None,
@@ -108,17 +110,20 @@ def forward_passes(
     for number in range(passes):
         key = jax.random.fold_in(jax.random.key(seed), 1000 + number)
         name = f"forward pass {number + 1}"
-        run = Run(key=jax.random.fold_in(key, 0), curve_episodes=1, progress=progress and progress.without_scores(name))
+        run = MemoryRun(
+            key=jax.random.fold_in(key, 0), curve_episodes=1, progress=progress and progress.without_scores(name)
+        )
         found[name] = fail(model, data.subsample(config.offline_samples, seed), config, jax.random.fold_in(key, 1), run)
     return found
 
 
-def default_forward(model: TraceModel) -> FailConfig:
+def default_forward(model: TraceModel) -> ForwardConfig:
     """The paper's pass where actions are few and the environment is quick, else the one with a learned model.
 
     Not `fast`, which is a good roll-in but a poor match: its policies hardly ever hedge between two actions.
     """
-    return PRESETS["model" if model.spec.action_size or model.spec.ends else "paper"]
+    by_model = model.spec.action_size or model.spec.ends
+    return configure(Choice(forward="model" if by_model else "importance", vectors=model.spec.action_size > 0))
 
 
 def roll_in_states(model: TraceModel, policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, "steps n obs"]:

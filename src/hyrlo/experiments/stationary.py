@@ -24,9 +24,9 @@ from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import Noisy
 from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import Balance
-from hyrlo.experiments.recipes import SMOKE_FIT, Scale
+from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, markdown, spread, write_csv
-from hyrlo.runs.directory import Run
+from hyrlo.runs.directory import MemoryRun
 from hyrlo.runs.progress import Progress
 from hyrlo.theory.discounted import (
     DiscountedEnv,
@@ -54,7 +54,7 @@ ENV, HORIZON, OPTIONS, NOISE = "gym:CartPole-v1", 100, {"num_envs": 100}, 0.8
 def runs(scale: Scale, seeds: int) -> list[RunSpec]:
     config = CpiConfig(iterations=10, samples=1000)
     if scale == "smoke":
-        config = CpiConfig(iterations=2, samples=40, fit=replace(SMOKE_FIT, model="mlp"))
+        config = smoke(config)
     return [
         RunSpec("cpi-CartPole", "cpi", ENV, HORIZON, config, seed, curve_episodes=100, eval_episodes=200, options=OPTIONS,
                 source=(roll_in_policy, {}))
@@ -162,7 +162,7 @@ def learn(task: StationaryTask, config: InterFailConfig) -> Table:
     )
     functions = None if task.functions is None else jnp.asarray(task.functions, jnp.float32)
     policy: Any = match_states(
-        model, functions, replace(config, discriminators=kind), jax.random.key(task.number), Run(curve_episodes=1)
+        model, functions, replace(config, discriminators=kind), jax.random.key(task.number), MemoryRun(curve_episodes=1)
     )
     return np.asarray(jax.nn.softmax(policy.network.weights[0]), float)
 
