@@ -16,9 +16,10 @@ from rich.table import Table
 from hyrlo.cli.parsing import parse
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.policies import Policy
-from hyrlo.data.readers import OBSERVATIONS, TIMESTEPS, read_states
+from hyrlo.data.formats import OBSERVATIONS, TIMESTEPS
+from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset, describe_steps
-from hyrlo.data.transitions import has_actions_and_rewards, load_states
+from hyrlo.data.transitions import has_actions_and_rewards
 from hyrlo.envs import World, check_name, make
 from hyrlo.envs.gym.collect import collect_states
 from hyrlo.envs.gym.world import GymConfig, GymWorld
@@ -163,7 +164,7 @@ def _write_data(data: ObservationDataset, path: str) -> None:
 
 def _data_info(argv: Sequence[str]) -> None:
     args = parse(InfoArgs, argv, "hyrlo data info")
-    data = load_states(args.source, check_finite=False)
+    data = read_states(args.source, check_finite=False)
     rows = describe_steps(data)
     shown = rows if args.all or len(rows) <= 24 else [*rows[:10], None, *rows[-10:]]
     table = Table(title=args.source, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))  # all columns fit into 80 characters
@@ -179,9 +180,7 @@ def _data_info(argv: Sequence[str]) -> None:
     if has_actions_and_rewards(args.source):
         out.print("has actions and rewards too; algorithms that learn from states do not use them")
     if any(r["non_finite"] for r in rows):
-        raise HyrloError(
-            f"{args.source}: {data.first_non_finite()}; remove or repair non-finite values before training"
-        )
+        raise HyrloError(f"{args.source}: {data.first_non_finite()}; remove or fix non-finite values before training")
 
 
 def _world(

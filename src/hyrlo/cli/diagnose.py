@@ -19,8 +19,8 @@ from hyrlo.cli.parsing import parse
 from hyrlo.core.access import Ledger
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.policies import Policy, action_of
+from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset
-from hyrlo.data.transitions import load_states
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, default_forward, forward_passes, reach
 from hyrlo.diagnostics.report import DiagnosisReport, gather, table
 from hyrlo.envs import World, check_name, make
@@ -29,7 +29,7 @@ from hyrlo.envs.hammer import HammerConfig
 from hyrlo.envs.lock import LockConfig
 from hyrlo.forward.fail import PRESETS
 from hyrlo.runs.directory import read_config
-from hyrlo.runs.learned_reset import _roll_in
+from hyrlo.runs.learned_reset import read_roll_in
 from hyrlo.runs.progress import Progress
 
 SLOW_EPISODES = 500  # roll-out episodes by default where the environment is in Python
@@ -91,7 +91,7 @@ def diagnose(args: DiagnoseArgs) -> DiagnosisReport:
     check_seed(seed)
     if args.max_episodes is not None and args.data is None:
         raise HyrloError("--max-episodes: is for --data with states; leave it out")
-    data = None if args.data is None else load_states(args.data, max_episodes=args.max_episodes)
+    data = None if args.data is None else read_states(args.data, max_episodes=args.max_episodes)
     horizon = next(
         (h for h in (args.horizon, own_horizon, None if data is None else data.horizon) if h is not None), None
     )
@@ -142,7 +142,7 @@ def _read_run(args: DiagnoseArgs) -> tuple[dict[str, Any], Policy | None, int | 
     settings = read_config(path, ["algo", "env", "horizon"]) if (path / "config.json").exists() else {}
     if settings and settings["env"] != args.env:
         raise HyrloError(f"{path}: is a run of {settings['env']}, not of {args.env}; give the environment of the run")
-    policy, horizon = _roll_in(path)
+    policy, horizon = read_roll_in(path)
     if horizon is not None and args.horizon not in (None, horizon):
         raise HyrloError(f"{path}: is a run with horizon {horizon}, not {args.horizon}; leave out --horizon")
     return settings, policy, horizon

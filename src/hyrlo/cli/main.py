@@ -25,8 +25,9 @@ from hyrlo.cli.parsing import first_option, parse
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.files import write_json
 from hyrlo.core.policies import Policy
+from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset
-from hyrlo.data.transitions import TransitionDataset, load_states
+from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import ENVIRONMENTS, World, check_name, make, traits_of
 from hyrlo.envs.gym.world import GymConfig
 from hyrlo.envs.hammer import HammerConfig
@@ -214,7 +215,7 @@ def _roll_in(path: Path, world: World) -> Policy:
 def _load(path: str, learns_from: str, max_episodes: int | None) -> ObservationDataset | TransitionDataset:
     if learns_from == "transitions":
         return TransitionDataset.load(path)
-    return load_states(path, max_episodes=max_episodes)
+    return read_states(path, max_episodes=max_episodes)
 
 
 def command_eval(argv: Sequence[str]) -> None:

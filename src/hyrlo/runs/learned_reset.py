@@ -120,7 +120,7 @@ class LearnedReset(gymnasium.Wrapper, RecordConstructorArgs):
             self, _disable_deepcopy=True, run_or_policy=run_or_policy, horizon=horizon, seed=seed
         )
         gymnasium.Wrapper.__init__(self, env)
-        policy, own = _roll_in(run_or_policy)
+        policy, own = read_roll_in(run_or_policy)
         self.horizon = _first(horizon, own, env.spec.max_episode_steps if env.spec else None)
         self.actor = Actor(policy, env)
         self.steps = 0
@@ -162,8 +162,8 @@ def _first(*horizons: int | None) -> int:
     raise HyrloError("LearnedReset: neither the run nor the environment has a horizon; give horizon")
 
 
-def _roll_in(source: str | Path | Policy) -> tuple[Policy, int | None]:
-    """The roll-in of a run, and the horizon if it is known."""
+def read_roll_in(source: str | Path | Policy) -> tuple[Policy, int | None]:
+    """The roll-in of a run directory (or the policy itself), and its horizon if it is known."""
     if isinstance(source, Policy):
         return source, None
     path = Path(source)
