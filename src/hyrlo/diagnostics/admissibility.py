@@ -16,7 +16,6 @@ TV(d_h, μ_h) ≤ TV(d_{h−1}, μ_{h−1}). So a flagged step whose gap is no l
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -28,11 +27,9 @@ from jaxtyping import Float
 from hyrlo.core.access import TraceModel
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.policies import Policy
-from hyrlo.core.variants import Choice
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances.two_sample import Comparison, TestConfig, compare
 from hyrlo.forward.fail import ForwardConfig, fail
-from hyrlo.forward.variants import configure
 from hyrlo.runs.directory import MemoryRun
 from hyrlo.runs.progress import Progress
 
@@ -117,15 +114,6 @@ def forward_passes(
     return found
 
 
-def default_forward(model: TraceModel) -> ForwardConfig:
-    """The paper's pass where actions are few and the environment is quick, else the one with a learned model.
-
-    Not `fast`, which is a good roll-in but a poor match: its policies hardly ever hedge between two actions.
-    """
-    by_model = model.spec.action_size or model.spec.ends
-    return configure(Choice(forward="model" if by_model else "importance", vectors=model.spec.action_size > 0))
-
-
 def roll_in_states(model: TraceModel, policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, "steps n obs"]:
     """States of steps 0 … H."""
     steps = tuple(range(model.spec.horizon))
@@ -195,7 +183,3 @@ def ranges(steps: Sequence[int]) -> str:
         else:
             parts.append([h])
     return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
-
-
-def as_rows(rows: Sequence[StepReport]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(row) for row in rows]
