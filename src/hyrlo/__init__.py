@@ -7,7 +7,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from hyrlo.core.access import ResetModel, TraceModel, evaluate
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hyrlo.data.transitions import TransitionDataset
     from hyrlo.envs import make
     from hyrlo.runs.learned_reset import LearnedReset
-    from hyrlo.runs.training import Trained, evaluate_run, load_run, preset_config, train
+    from hyrlo.runs.training import Trained, config, evaluate_run, load_run, train
 
 _MODULES = {
     "hyrlo.core.access": ("ResetModel", "TraceModel", "evaluate"),
@@ -32,7 +32,7 @@ _MODULES = {
     "hyrlo.diagnostics": ("diagnose",),
     "hyrlo.envs": ("make",),
     "hyrlo.runs.learned_reset": ("LearnedReset",),
-    "hyrlo.runs.training": ("Trained", "config", "evaluate_run", "load_run", "preset_config", "train"),
+    "hyrlo.runs.training": ("Trained", "config", "evaluate_run", "load_run", "train"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -56,7 +56,6 @@ __all__ = [
     "load_policy",
     "load_run",
     "make",
-    "preset_config",
     "read_states",
     "save_policy",
     "switch",

@@ -56,11 +56,12 @@ def configure(choice: Choice) -> FoobarConfig:
                 raise
             passes.append(make(choice.without_preset()))
             error = lacking
+    forward, backward = passes
     if choice.explore is None:
-        return FoobarConfig(*passes)
+        return FoobarConfig(forward, backward)
     if choice.vectors:
         raise HyrloError("--explore: the exploring pass tries every action, so actions must be discrete; leave it out")
-    return ExploringFoobarConfig(*passes, SeekConfig(share=choice.explore))
+    return ExploringFoobarConfig(forward, backward, SeekConfig(share=choice.explore))
 
 
 def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, key: PRNGKeyArray, run: Run) -> Policy:

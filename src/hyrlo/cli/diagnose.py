@@ -7,25 +7,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from hyrlo.cli.data import _world, out
-from hyrlo.cli.parsing import parse
+from hyrlo.cli.output import out, say
+from hyrlo.cli.parsing import environment_options, first_positional, parse, with_environment
 from hyrlo.core.errors import HyrloError, check_seed
-from hyrlo.data.transitions import load_states
+from hyrlo.data.readers import read_states
 from hyrlo.diagnostics import DiagnoseConfig, DiagnosisReport, diagnose
 from hyrlo.diagnostics.diagnosis import RunRollIn, forward_config
 from hyrlo.diagnostics.report import table
 from hyrlo.envs import World, make
-from hyrlo.envs.gym.world import GymConfig
-from hyrlo.envs.hammer import HammerConfig
-from hyrlo.envs.lock import LockConfig
+from hyrlo.envs.registry import find
 from hyrlo.runs.progress import Progress
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DiagnoseArgs:
     """Can the data be reached, does a roll-in cover them, what to expect. Writes report.html, report.json and pictures."""
 
@@ -45,32 +43,32 @@ class DiagnoseArgs:
     """Print JSON for programs."""
     max_episodes: int | None = None
     """Read the first N episodes of the data only (Minari, and trajectories in npz)."""
-    preset: str | None = None
-    """Preset of the forward passes (default: `paper`; `model` for gym:<id>)."""
+    forward: Literal["regression", "importance", "model"] | None = None
+    """Estimator of the forward passes (default: importance; for gym:<id> model)."""
+    preset: Literal["paper", "fast", "lean"] | None = None
+    """Budget of the forward passes."""
     samples: int | None = None
     """Online episodes per step and forward pass (default: the preset's)."""
     quiet: bool = False
     """No progress."""
     config: Annotated[DiagnoseConfig, tyro.conf.arg(name="")] = field(default_factory=DiagnoseConfig)
-    lock: LockConfig = field(default_factory=LockConfig)
-    gym: GymConfig = field(default_factory=GymConfig)
-    hammer: HammerConfig = field(default_factory=HammerConfig)
 
 
 def command_diagnose(argv: Sequence[str]) -> None:
-    args = parse(DiagnoseArgs, argv, "hyrlo diagnose")
+    kind = with_environment(DiagnoseArgs, first_positional(argv, DiagnoseArgs))
+    args = parse(kind, argv, "hyrlo diagnose")
     run = _read_run(args)
     seed = args.seed if args.seed is not None else run.settings.get("seed", 0) if run else 0
     check_seed(seed)
     if args.max_episodes is not None and args.data is None:
         raise HyrloError("--max-episodes: is for --data with states; leave it out")
-    data = None if args.data is None else load_states(args.data, max_episodes=args.max_episodes)
+    data = None if args.data is None else read_states(args.data, max_episodes=args.max_episodes)
     horizons = (args.horizon, run.horizon if run else None, None if data is None else data.horizon)
     world = _same_world(args, next((h for h in horizons if h is not None), None), run)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", args.env)
     directory = Path(args.out or f"runs/diagnose-{name}-h{world.spec.horizon}-seed{seed}")
     report = diagnose(
-        world, data, run, config=args.config, forward=forward_config(world, args.preset, args.samples), seed=seed,
+        world, data, run, config=args.config, forward=forward_config(world, args.forward, args.preset, args.samples), seed=seed,
         out=directory, progress=Progress(enabled=not args.quiet),
     )  # fmt: skip
     if args.json:
@@ -86,20 +84,23 @@ def _show(report: DiagnosisReport, directory: Path) -> None:
     out.print("\nWhat to do next:", highlight=False)
     for line in report.advice:
         out.print(f"  • {line}", highlight=False, markup=False)
-    out.print(f"\nreport in {directory / 'report.html'}", highlight=False, soft_wrap=True)
+    say(f"\nreport in {directory / 'report.html'}")
 
 
 def _read_run(args: DiagnoseArgs) -> RunRollIn | None:
     if args.run is None:
         return None
     run = RunRollIn.read(args.run, args.env, args.horizon)
-    if args.preset or args.samples:
-        raise HyrloError("--preset and --samples: are for forward passes of diagnose's own; leave them or --run out")
+    if args.forward or args.preset or args.samples:
+        raise HyrloError(
+            "--forward, --preset and --samples: are for forward passes of diagnose's own; leave them or --run out"
+        )
     return run
 
 
-def _same_world(args: DiagnoseArgs, horizon: int | None, run: RunRollIn | None) -> World:
+def _same_world(args: Any, horizon: int | None, run: RunRollIn | None) -> World:
     """The world of the run, else as the options say."""
-    if run and run.settings and (args.lock, args.gym, args.hammer) == (LockConfig(), GymConfig(), HammerConfig()):
-        return make(args.env, horizon, **run.settings.get("env_options", {}))
-    return _world(args.env, horizon, args.lock, args.gym, args.hammer)
+    prefix = find(args.env).option_prefix
+    told = prefix is not None and getattr(args, prefix) != type(getattr(args, prefix))()
+    options = run.settings["env_options"] if run and run.settings and not told else environment_options(args)
+    return make(args.env, horizon, **options)

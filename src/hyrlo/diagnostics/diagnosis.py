@@ -13,8 +13,8 @@ import numpy as np
 from hyrlo.core.access import Ledger
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.policies import Policy, action_of
-from hyrlo.data.states import ObservationDataset
 from hyrlo.data.readers import as_states
+from hyrlo.data.states import ObservationDataset
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, StepReport, forward_passes, reach
 from hyrlo.diagnostics.report import DiagnosisReport, describe_data
 from hyrlo.diagnostics.verdict import about_data, advice, verdict

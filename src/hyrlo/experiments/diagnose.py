@@ -23,7 +23,6 @@ from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, write_csv
 from hyrlo.forward.importance import PRESETS
 
-TITLE = "does diagnose flag the inadmissible locks at the right steps, and the admissible one not at all"
 HORIZON = {"smoke": 3, "quick": 10, "paper": 10}
 SEEDS = {"smoke": 1, "quick": 3, "paper": 10}
 ENVIRONMENTS = ("lock", "lock-benign", "lock-adversarial")

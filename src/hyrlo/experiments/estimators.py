@@ -21,7 +21,6 @@ from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, spre
 from hyrlo.forward.density import DensityConfig
 from hyrlo.forward.model import VectorModelConfig
 
-TITLE = "MMD and effective sample size per step, importance weights against a learned model, on Pendulum"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 ENV, HORIZON = "gym:Pendulum-v1", {"smoke": 3, "quick": 20, "paper": 40}
 OPTIONS = {"num_envs": 50}

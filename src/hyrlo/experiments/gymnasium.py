@@ -21,7 +21,6 @@ from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
 from hyrlo.runs.training import config as configure
 
-TITLE = "MountainCar, CartPole and MountainCarContinuous from state logs: FOOBAR beside SAC from scratch"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 OPTIONS = {"num_envs": 32}
 EPISODES = {"smoke": 20, "quick": 500, "paper": 500}

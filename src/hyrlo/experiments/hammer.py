@@ -35,7 +35,6 @@ from hyrlo.forward.model import MOTION as FORWARD
 from hyrlo.runs.directory import roll_in_of
 from hyrlo.runs.render import render_run, render_strip
 
-TITLE = "The Adroit hammer: FOOBAR beside RLPD and SAC from scratch, roll-in against data, frames"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 HORIZON = {"smoke": 3, "quick": 50, "paper": 50}
 EPISODES = {"smoke": 40, "quick": 2000, "paper": 2000}

@@ -12,7 +12,6 @@ from hyrlo.envs.lock import optimal_success
 from hyrlo.experiments.recipes import Scale, recipe
 from hyrlo.experiments.runner import Finished, RunSpec, markdown, row_of, spread, write_csv
 
-TITLE = "success on inadmissible data relative to the optimal policy (Table 2), and an exploring roll-in"
 HORIZON = {"smoke": 3, "quick": 10, "paper": 10}
 SEEDS = {"smoke": 1, "quick": 3, "paper": 10}
 ENVIRONMENTS = ("lock-benign", "lock-adversarial", "lock")

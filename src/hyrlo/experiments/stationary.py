@@ -39,7 +39,6 @@ from hyrlo.theory.discounted import (
 )
 from hyrlo.theory.inter_fail import InterFailConfig, match_states
 
-TITLE = "CPI-trace and Inter-FAIL against their bounds on random discounted MDPs; CPI-trace with networks on CartPole"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 MDPS = {"smoke": 3, "quick": 18, "paper": 60}
 STATES, ACTIONS, GAMMAS = 12, 3, (0.5, 0.8, 0.9)

@@ -35,7 +35,6 @@ from hyrlo.theory.finite import Table, uniform_policy
 from hyrlo.theory.finite_fail import exact_returns, exactly, finite_psdp, smallest_ipm, witness_classes
 from hyrlo.theory.hardness import hard_tree, search_is_blind
 
-TITLE = "the theorems on finite MDPs: guarantees, samples against states, hardness constructions"
 SEEDS = {"smoke": 1, "quick": 5, "paper": 10}
 """Of the samples against states; the numbers of random MDPs are fixed by the scale."""
 MDPS = {"smoke": 4, "quick": 200, "paper": 500}

@@ -89,7 +89,8 @@ class MemoryRun:
 
     def tell(self, line: dict[str, Any]) -> None:
         """Give a line of metrics to all listeners."""
-        if any([listener(line) is True for listener in self.listeners]):
+        answers = [listener(line) for listener in self.listeners]  # all of them, whoever asks to stop
+        if True in answers:
             raise TrainingStopped(f"a callback stopped training in phase {line['phase']}, step {line['horizon']}")
 
     def evaluate(self, policy: Policy, model: TraceModel) -> Evaluation:

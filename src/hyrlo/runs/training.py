@@ -98,6 +98,7 @@ def train(
     progress: bool | Progress = False,
     tensorboard: bool = False,
     command: str | None = None,
+    cache: bool = True,
 ) -> Trained:
     """Train `algo` and evaluate what it learned.
 
@@ -115,9 +116,10 @@ def train(
         progress: Show progress bars.
         tensorboard: With `out`, also write the metrics for TensorBoard.
         command: The command line that repeats the run; recorded in its config.
+        cache: Keep compiled programs for later runs (docs/performance.md).
     """
     check_seed(seed)
-    enable_compilation_cache()
+    enable_compilation_cache(cache)
     world = world if isinstance(world, World) else make(world)
     algorithm = _algorithm(algo, world)
     config = default_config(algo, world=world) if config is None else config
