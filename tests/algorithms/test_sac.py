@@ -13,6 +13,7 @@ from hyrlo.baselines import rlpd
 from hyrlo.core.access import Spec
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy, SquashedGaussian
+from hyrlo.core.replay import ReplayBuffer
 from hyrlo.data.transitions import TransitionDataset, Transitions
 from hyrlo.runs.directory import Run
 from tests.algorithms.contract import sizes
@@ -34,21 +35,22 @@ def test_only_what_comes_after_the_switch_and_before_the_end_is_kept(ends_at_hor
     config = s.SacConfig(replay=20, ends_at_horizon=ends_at_horizon)
     ended = jnp.zeros((4, 3), bool).at[1:, 1].set(True)  # episode 1 ends with step 1
     at = jnp.array([2, 0, 4])
-    replay, count = s.remember(s.empty_replay(Spec(4, 1, 100), config), numbered_batch(4, 3, ended), at, config)
-    assert int(count) == 4
-    assert sorted(np.asarray(replay.rewards[:4])) == [2, 3, 10, 11]
-    over = dict(zip(np.asarray(replay.rewards[:4]).tolist(), np.asarray(replay.ended[:4]).tolist(), strict=True))
+    replay = s.remember(s.empty_replay(Spec(4, 1, 100), config), numbered_batch(4, 3, ended), at, config)
+    assert int(replay.added) == 4
+    kept = jax.tree.map(lambda x: np.asarray(x[:4]), replay.rows)
+    assert sorted(kept.rewards) == [2, 3, 10, 11]
+    over = dict(zip(kept.rewards.tolist(), kept.ended.tolist(), strict=True))
     assert over == {2.0: False, 3.0: ends_at_horizon, 10.0: False, 11.0: True}
-    np.testing.assert_array_equal(replay.next_states[:4], replay.states[:4] + 1)
+    np.testing.assert_array_equal(kept.next_states, kept.states + 1)
 
 
 def test_a_full_replay_forgets_the_oldest():
     config = s.SacConfig(replay=5)
     replay = s.empty_replay(Spec(4, 1, 100), config)
     for _ in range(2):
-        replay, _ = s.remember(replay, numbered_batch(4, 1), jnp.zeros(1, int), config)
+        replay = s.remember(replay, numbered_batch(4, 1), jnp.zeros(1, int), config)
     assert int(replay.added) == 8
-    np.testing.assert_array_equal(replay.rewards, [1, 2, 3, 3, 0])
+    np.testing.assert_array_equal(replay.rows.rewards, [1, 2, 3, 3, 0])
 
 
 class Constant(eqx.Module):
@@ -65,42 +67,47 @@ def test_the_actor_s_density_is_that_of_its_actions():
     weights = np.exp(-np.asarray(log_density)) / len(actions)
     lengths, edges = np.histogram(np.asarray(actions[:, 0]), bins=10, range=(-0.9, 0.9), weights=weights)
     np.testing.assert_allclose(lengths, np.diff(edges), rtol=0.06)
-    calm = s.calm(actor).act(KEY, jnp.zeros((3, 1)), 0)
-    np.testing.assert_allclose(calm, np.tanh(0.3), atol=1e-6)
+    mean = s.deterministic(actor).act(KEY, jnp.zeros((3, 1)), 0)
+    np.testing.assert_allclose(mean, np.tanh(0.3), atol=1e-6)
+
+
+def full_replay(spec, config, **fields):
+    """A replay buffer of 8 transitions with these fields; the two actions alternate."""
+    rows = s.empty_replay(spec, config).rows._replace(actions=jnp.arange(8) % 2, **fields)
+    return ReplayBuffer(rows, jnp.asarray(8))
 
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_critics_learn_the_reward_and_what_follows_unless_the_episode_ended(ended):
     """One state that leads to itself and pays 1: 1 / (1 − γ), or 1 if that is the end."""
     spec, config = Spec(1, 2, 2), s.SacConfig(hidden=16, gamma=0.5, batch=8, tau=0.1, replay=8)
-    full = s.empty_replay(spec, config)._replace(rewards=jnp.ones(8), ended=jnp.full(8, ended), added=jnp.asarray(8))
-    full = full._replace(actions=jnp.arange(8) % 2)
+    full = full_replay(spec, config, rewards=jnp.ones(8), ended=jnp.full(8, ended))
     agent = s.create_agent(KEY, spec, full, config)
     agent, _ = s.improve(KEY, agent, full, None, jnp.asarray(1500), jnp.asarray(3e-3), spec, config)
     expected = 1.0 if ended else 2.0
-    np.testing.assert_allclose(s.values(agent.critics, jnp.zeros((1, 2)))[:, 0], expected, atol=0.05)
+    np.testing.assert_allclose(s.q_values(agent.critics.params, jnp.zeros((1, 2)))[:, 0], expected, atol=0.05)
 
 
 def one_state(reward, config, state=0.0):
     """Transitions of one state that pay this and end; two actions."""
     spec = Spec(1, 1, 2)
-    full = s.empty_replay(spec, config)._replace(rewards=jnp.full(8, reward), ended=jnp.ones(8, bool))
-    return spec, full._replace(actions=jnp.arange(8) % 2, states=jnp.full((8, 1), state), added=jnp.asarray(8))
+    rewards, states = jnp.full(8, reward), jnp.full((8, 1), state)
+    return spec, full_replay(spec, config, rewards=rewards, ended=jnp.ones(8, bool), states=states)
 
 
 def test_half_of_a_batch_is_offline():
     """Online a state pays 0, offline it pays 1: critics learn the mean of what they are shown."""
-    config = s.SacConfig(hidden=16, batch=64, replay=8, critics=3, subset=2)
+    config = s.SacConfig(hidden=16, batch=64, replay=8, num_qs=3, num_min_qs=2)
     (spec, online), (_, offline) = one_state(0.0, config), one_state(1.0, config)
     agent = s.create_agent(KEY, spec, online, config)
     agent, _ = s.improve(KEY, agent, online, offline, jnp.asarray(1500), jnp.asarray(1e-3), spec, config)
-    np.testing.assert_allclose(s.values(agent.critics, jnp.zeros((1, 1)))[:, 0], 0.5, atol=0.08)
+    np.testing.assert_allclose(s.q_values(agent.critics.params, jnp.zeros((1, 1)))[:, 0], 0.5, atol=0.08)
 
 
 def test_the_target_is_the_least_of_a_random_subset():
-    config = s.SacConfig(critics=5, subset=2)
+    config = s.SacConfig(num_qs=5, num_min_qs=2)
     critics = {"q": jnp.arange(5.0)}
-    chosen = np.array([s.some_of(jax.random.key(i), critics, config)["q"] for i in range(400)])
+    chosen = np.array([s.random_subset(jax.random.key(i), critics, config)["q"] for i in range(400)])
     assert (chosen[:, 0] != chosen[:, 1]).all()
     np.testing.assert_allclose(np.bincount(chosen.astype(int).ravel(), minlength=5) / 800, 0.2, atol=0.05)
 
@@ -109,11 +116,11 @@ def test_actor_and_temperature_wait_for_their_turn():
     config = s.SacConfig(hidden=16, batch=8, replay=8, actor_every=3, initial_value=-7.0)
     spec, full = one_state(0.0, config)
     agent = s.create_agent(KEY, spec, full, config)
-    np.testing.assert_allclose(s.values(agent.critics, jnp.zeros((1, 1))), -7.0, atol=1.5)
+    np.testing.assert_allclose(s.q_values(agent.critics.params, jnp.zeros((1, 1))), -7.0, atol=1.5)
     counts = []
     for updates in (1, 3, 4):
         after, _ = s.improve(KEY, agent, full, None, jnp.asarray(updates), jnp.asarray(1e-3), spec, config)
-        counts.append([int(state.count) for state in after.optimiser])
+        counts.append([int(x.optimiser[0].count) for x in (after.actor, after.critics, after.log_alpha)])
     assert counts == [[1, 1, 1], [1, 3, 1], [2, 4, 2]]
 
 

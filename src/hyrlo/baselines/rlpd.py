@@ -1,7 +1,7 @@
 """RLPD (Ball et al. 2023): SAC that learns from offline tuples as well, half of every batch from each.
 
-What it adds to SAC: many critics with layer norm, whose target is the least of a random pair; their mean for the actor; many
-updates per step. It is a baseline: it sees actions and rewards that state-only logs do not have.
+It adds to SAC: more critics with layer norm, targets that are the minimum of a random pair of them, their mean for the actor,
+and more updates per step. It is a baseline: it sees actions and rewards, which state-only logs do not have.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from hyrlo.backward.sac import Replay, SacConfig, learn
+from hyrlo.backward.sac import Replay, SacBatch, SacConfig, learn
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
 from hyrlo.core.policies import Policy
+from hyrlo.core.replay import ReplayBuffer
 from hyrlo.core.variants import from_presets
 from hyrlo.data.transitions import TransitionDataset
 
 
 @dataclass(frozen=True)
 class RlpdConfig(SacConfig):
-    """SAC's, with the published values; one update of the actor per 20 of the critics, which is one per step."""
+    """SAC with the published values: 20 updates of the critics and one of the actor per environment step."""
 
     offline_samples: int = 2000
-    """Take at most so many offline tuples of each step."""
+    """Offline tuples used per step (all there are, if fewer)."""
     utd: float = 20.0
     actor_every: int = 20
-    critics: int = 10
-    subset: int = 2
+    num_qs: int = 10
+    num_min_qs: int = 2
     actor_value: Literal["min", "mean"] = "mean"
     hidden: int = 256
     layers: int = 3
@@ -47,7 +48,7 @@ class RlpdConfig(SacConfig):
 
 PRESETS = {
     "paper": RlpdConfig(),
-    "fast": RlpdConfig(utd=0.5, actor_every=2, critics=4, hidden=128, layers=2),
+    "fast": RlpdConfig(utd=0.5, actor_every=2, num_qs=4, hidden=128, layers=2),
 }
 configure = from_presets(PRESETS, "rlpd")
 
@@ -58,9 +59,10 @@ def rlpd(model: TraceModel, source: TransitionDataset, config: RlpdConfig, key: 
 
 
 def offline_replay(source: TransitionDataset) -> Replay:
-    """All steps in one; the end of the horizon is a time limit, as it is online."""
+    """The transitions of all steps. The end of the horizon is a time limit, as it is online."""
     states, actions, rewards, following = (
         jnp.asarray(np.concatenate([getattr(step, name) for step in source.steps]))
         for name in ("states", "actions", "rewards", "next_states")
     )
-    return Replay(states, actions, rewards, following, jnp.zeros(len(rewards), bool), jnp.asarray(len(rewards)))
+    batch = SacBatch(states, actions, rewards, following, jnp.zeros(len(rewards), bool))
+    return ReplayBuffer(batch, jnp.asarray(len(rewards)))

@@ -163,8 +163,9 @@ def _kind(algorithm: Algorithm) -> type[TrainArgs]:
     mixins: list[type] = [mixin for name, mixin in MIXINS.items() if name in algorithm.choices]
     if algorithm.choices == ("improve",):
         mixins = [StationaryArgs]
-    source = {"states": [DataArgs], "transitions": [DataArgs], "roll-in": [RollInArgs]}.get(algorithm.learns_from, [])
-    return extended(TrainArgs, [], mixins, source)
+    sources: dict[str, type] = {"states": DataArgs, "transitions": DataArgs, "roll-in": RollInArgs}
+    before = [sources[algorithm.learns_from]] if algorithm.learns_from in sources else []
+    return extended(TrainArgs, [], mixins, before)
 
 
 def _first_look(algorithm: Algorithm, argv: Sequence[str], helping: bool) -> Any:

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from hyrlo.core.whitening import Whitening
+
 
 class MLP(eqx.Module):
     """Tanh network; the last layer is linear."""
@@ -57,24 +59,26 @@ class LayerNormMLP(eqx.Module):
 
 
 class Whitened(eqx.Module):
-    """A network of `(x − shift) / scale`, clipped: far from what `shift` and `scale` were taken from, inputs stay sane.
-
-    These two are not learned.
-    """
+    """A network with whitened inputs. Its shift and scale are not learned."""
 
     network: MLP | LayerNormMLP
     shift: Float[Array, " fan_in"]
     scale: Float[Array, " fan_in"]
 
+    @classmethod
+    def create(cls, network: MLP | LayerNormMLP, whitening: Whitening) -> Whitened:
+        return cls(network, whitening.shift, whitening.scale)
+
     def __call__(self, x: Float[Array, "n fan_in"]) -> Float[Array, "n fan_out"]:
-        return self.network(whiten(x, jax.lax.stop_gradient(self.shift), jax.lax.stop_gradient(self.scale)))
+        return self.network(jax.lax.stop_gradient(Whitening(self.shift, self.scale))(x))
 
 
 Network = MLP | LayerNormMLP | Whitened
 
 
 def whiten(x: Float[Array, "n d"], shift: Float[Array, " d"], scale: Float[Array, " d"]) -> Float[Array, "n d"]:
-    return jnp.clip((x - shift) / scale, -8.0, 8.0)
+    """`Whitening(shift, scale)(x)`."""
+    return Whitening(shift, scale)(x)
 
 
 class Dynamics(eqx.Module):
