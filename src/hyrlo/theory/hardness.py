@@ -37,19 +37,19 @@ class Hard:
 
 @dataclass(frozen=True)
 class HardTree(Hard):
-    """With the nodes that the statements speak of, one for every step."""
+    """With the offline nodes, one of each kind per step."""
 
     best: Int[np.ndarray, " steps"]
     """The optimal path."""
     other: Int[np.ndarray, " steps"]
-    """The offline states that are not on it; at step 0 the root, which is."""
+    """The offline states off the optimal path; at step 0 the root."""
 
 
 def hard_tree(horizon: int = 4, actions: int = 2, seed: int = 0) -> HardTree:
-    """A tree of A^H leaves, of which one pays. Labels of nodes are shuffled within a level, so that they tell nothing.
+    """A tree of A^H leaves, of which one pays. Labels are shuffled within a level, so that they carry no information.
 
-    The other half of the data starts at a child of the root beside the optimal one. At step 2 (0-based) all there is
-    below it is its child; from step 3 on it is a node below that child of the root whose parent is not in the data.
+    The other half of the data starts at a child of the root beside the optimal one. At step 2 (0-based) it is a child of
+    that node; from step 3 on it is a node below it whose parent is not in the data.
     """
     if horizon < 3:
         raise HyrloError(
@@ -66,18 +66,10 @@ def hard_tree(horizon: int = 4, actions: int = 2, seed: int = 0) -> HardTree:
     for h in range(horizon):
         successors[h, levels[h], :, 0] = levels[h + 1].reshape(-1, actions)
 
-    width = actions ** (horizon - 1)
-    leaf = rng.integers(actions * width)  # position in its level; that of its parent is leaf // A, and so on
-    places = [leaf // actions ** (horizon - h) for h in range(horizon + 1)]
-    half = (places[1] + rng.integers(1, actions)) % actions
-    elsewhere = [0, half]
-    for h in range(2, horizon + 1):
-        below = half * actions ** (h - 1) + np.arange(actions ** (h - 1))
-        if h > 2:
-            below = below[below // actions != elsewhere[-1]]
-        elsewhere.append(rng.choice(below))
-    best, other = (np.array([levels[h][p] for h, p in enumerate(path)]) for path in (places, elsewhere))
-
+    best, other = (
+        np.array([levels[h][position] for h, position in enumerate(path)])
+        for path in _offline_paths(rng, horizon, actions)
+    )
     rewards = np.zeros((horizon, nodes, actions))
     rewards[-1, best[-2]] = successors[-1, best[-2], :, 0] == best[-1]
     offline = np.zeros((horizon + 1, nodes))
@@ -87,11 +79,28 @@ def hard_tree(horizon: int = 4, actions: int = 2, seed: int = 0) -> HardTree:
     return HardTree(mdp, offline, best, other)
 
 
-def search(tree: HardTree, rng: np.random.Generator) -> int:
-    """Episodes until one ends in the offline leaf that is not optimal, for the best there is with trace access.
+def _offline_paths(rng: np.random.Generator, horizon: int, actions: int) -> tuple[list[int], list[int]]:
+    """Positions within their level of the optimal nodes and of the other offline nodes, for steps 0 … H.
 
-    Episodes differ only in their actions, labels tell nothing, and no leaf is worth a second visit: whatever an algorithm
-    does, it visits leaves in an order that has nothing to do with where that leaf is. This one knows in which half it is.
+    The parent of position p has position p // A.
+    """
+    leaf = rng.integers(actions**horizon)
+    optimal = [leaf // actions ** (horizon - h) for h in range(horizon + 1)]
+    half = (optimal[1] + rng.integers(1, actions)) % actions
+    other = [0, half]
+    for h in range(2, horizon + 1):
+        below = half * actions ** (h - 1) + np.arange(actions ** (h - 1))
+        if h > 2:
+            below = below[below // actions != other[-1]]
+        other.append(rng.choice(below))
+    return optimal, other
+
+
+def search(tree: HardTree, rng: np.random.Generator) -> int:
+    """Episodes until one ends in the offline leaf that is not optimal, by the best algorithm with trace access.
+
+    Episodes differ only in their actions, labels carry no information, and no leaf is worth a second visit. So any
+    algorithm visits the leaves in an order that is independent of where that leaf is. This one knows in which half it is.
     """
     mdp = tree.mdp
     start = int(tree.other[1])
@@ -112,7 +121,7 @@ def search_is_blind(horizon: int, actions: int) -> float:
 
 
 def smallest_tv_without_other(tree: HardTree) -> float:
-    """The least total variation to `D_H` of any data without the other leaf: all of its mass is missing, wherever it went."""
+    """The least total variation to `D_H` of any distribution without the other leaf: the mass of that leaf."""
     return float(tree.offline[-1, tree.other[-1]])
 
 
