@@ -27,7 +27,7 @@ def enable_compilation_cache(enabled: bool = True) -> Path | None:
     A cache that the user configured in JAX stays as it is. A folder that cannot be used is no error: the run only takes longer.
     `enabled=False` undoes an earlier call.
     """
-    configured: str | None = jax.config.values["jax_compilation_cache_dir"]
+    configured: str | None = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     ours = _folder()
     if configured is not None and configured != str(ours):
         return Path(configured)
