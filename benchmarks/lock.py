@@ -125,7 +125,7 @@ def estimators(sizes: Sizes) -> None:
 
 def growth_with_horizon(sizes: Sizes) -> None:
     """A whole training run, small and with the same work at every step: how often a fit is redone is luck."""
-    lean = hyrlo.preset_config("foobar", "lean")
+    lean = hyrlo.config("foobar", "lean")
     fit, game = replace(lean.forward.fit, rounds=1, updates=30), replace(lean.forward.game, iterations=60)
     forward = replace(lean.forward, samples=200, fit=fit, game=game)
     config = FoobarConfig(forward, replace(lean.backward, samples=200, fit=fit))

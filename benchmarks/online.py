@@ -42,7 +42,7 @@ def online_iterations(sizes: Sizes) -> None:
     rows = []
     for algo, horizon in (("hyq", sizes.hyq_horizon), ("briee", sizes.briee_horizon)):
         for preset in ("paper", "fast"):
-            config = hyrlo.preset_config(algo, preset)
+            config = hyrlo.config(algo, preset)
             if sizes.updates:
                 config = replace(config, updates=sizes.updates)
             seconds = iteration_seconds(algo, horizon, config)

@@ -15,7 +15,7 @@ from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Gaussian, Mixture, Softmax, Stack, Uniform, UniformBox
 from hyrlo.foobar import FoobarConfig, foobar
 from hyrlo.forward.fail import PRESETS as FAIL
-from hyrlo.runs.directory import Run, RunDirectory, kept_policy
+from hyrlo.runs.directory import MemoryRun, RunDirectory, kept_policy
 from hyrlo.runs.learned_reset import Actor
 
 
@@ -195,7 +195,7 @@ def test_a_foobar_run_keeps_its_roll_in(tmp_path, monkeypatch):
     env = hyrlo.LearnedReset(gymnasium.make("MountainCar-v0"), run.path)
     assert int(env.actor(np.zeros(2), 0)) == 2
     assert env.horizon == 6
-    foobar(model, None, FoobarConfig(FAIL["lean"]), jax.random.key(0), Run())  # in memory nothing is kept
+    foobar(model, None, FoobarConfig(FAIL["lean"]), jax.random.key(0), MemoryRun())  # in memory nothing is kept
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,14 @@
 import json
 import os
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
 import hyrlo
-from hyrlo.runs.directory import Run
-from hyrlo.runs.training import preset_config, versions
+from hyrlo.runs.directory import MemoryRun
+from hyrlo.runs.training import versions
 from tests.test_cli import one_line_error, run, train_small
 from tests.walks import KEY, message
 
@@ -51,7 +50,7 @@ def test_numbers_that_are_none_are_refused_by_name(argv, said, tmp_path, capsys,
 
 
 def test_a_config_in_python_is_checked_as_well():
-    config = replace(preset_config("sac"), gamma=float("nan"))
+    config = hyrlo.config("sac", gamma=float("nan"))
     assert "--gamma is nan" in message(lambda: hyrlo.train("sac", hyrlo.make("lock", 2), config=config))
 
 
@@ -62,7 +61,7 @@ def test_training_that_diverges_is_stopped_where_it_does(tmp_path, capsys):
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["phase"] for line in lines] == ["forward"] * 3
     model = hyrlo.make("lock", 2).trace_model()
-    run_in_memory = Run(KEY, 5)
+    run_in_memory = MemoryRun(KEY, 5)
     phase = run_in_memory.phase("forward", range(1), None, model)
     for _ in phase:
         said = message(lambda: phase.done(0, None, model.spec.uniform(), loss=float("inf")))

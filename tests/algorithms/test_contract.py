@@ -7,7 +7,7 @@ import pytest
 
 import hyrlo
 from hyrlo.runs.algorithms import ALGORITHMS
-from hyrlo.runs.directory import Run, RunDirectory
+from hyrlo.runs.directory import MemoryRun, RunDirectory
 from tests.algorithms import contract
 
 every_algorithm = pytest.mark.parametrize("algo", sorted(contract.VARIANTS))
@@ -93,10 +93,10 @@ def test_metrics_tell_phase_step_counts_and_success(algo, finished):
 
 def test_a_reset_algorithm_refuses_a_trace_model():
     world = contract.world()
-    config = contract.small(ALGORITHMS["psdp"].presets["fast"])
+    config = contract.small(hyrlo.config("psdp"))
     data = world.behaviour_data(episodes=10)
     with pytest.raises(hyrlo.AccessError, match="needs a reset model"):
-        ALGORITHMS["psdp"].train(world.trace_model(), data, config, jax.random.key(0), Run())
+        ALGORITHMS["psdp"].train(world.trace_model(), data, config, jax.random.key(0), MemoryRun())
 
 
 def test_trace_algorithms_cannot_reset():

@@ -26,7 +26,7 @@ from hyrlo.core.policies import Blend, Greedy
 from hyrlo.core.regression import FitConfig
 from hyrlo.experiments.stationary import EPSILON, StationaryTask, cpi_row
 from hyrlo.runs.algorithms import ALGORITHMS
-from hyrlo.runs.directory import Run
+from hyrlo.runs.directory import MemoryRun
 from hyrlo.theory.discounted import (
     DiscountedEnv,
     DiscountedMDP,
@@ -162,7 +162,7 @@ def network_problem():
 
 def test_networks_improve_a_policy_and_stop(network_problem):
     world, source, config = network_problem
-    model, run = world.trace_model(), Run(curve_episodes=20)
+    model, run = world.trace_model(), MemoryRun(curve_episodes=20)
     policy = cpi_networks(model, source, config, jax.random.key(0), run)
     table = np.asarray(policy.probabilities(jnp.eye(5)), float)
     value, uniform, best = (world.mdp.value(p) for p in (table, np.full((5, 3), 1 / 3), world.mdp.optimal_policy()))
@@ -174,7 +174,7 @@ def test_networks_improve_a_policy_and_stop(network_problem):
 
 def test_nothing_to_gain_stops_at_once_with_the_first_policy(network_problem):
     world, source, config = network_problem
-    run = Run(curve_episodes=20)
+    run = MemoryRun(curve_episodes=20)
     policy = cpi_networks(world.trace_model(), source, replace(config, epsilon=2.0), jax.random.key(0), run)
     np.testing.assert_allclose(policy.probabilities(jnp.eye(5)), 1 / 3, atol=1e-6)
     assert len(run.metrics) == 1

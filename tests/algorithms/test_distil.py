@@ -8,7 +8,7 @@ import pytest
 from hyrlo.baselines.distil import DistilConfig, distil
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy
-from hyrlo.runs.directory import Run
+from hyrlo.runs.directory import MemoryRun
 from tests.pointmass import PointMass
 
 KEY = jax.random.key(0)
@@ -28,7 +28,7 @@ class Home(Policy):
 @pytest.mark.parametrize("discrete", [False, True])
 def test_it_does_without_noise_what_the_roll_in_does_on_average(discrete):
     model = JaxTraceModel(PointMass(discrete=discrete))
-    policy = distil(model, Home(discrete), CONFIG, KEY, Run(curve_episodes=2))
+    policy = distil(model, Home(discrete), CONFIG, KEY, MemoryRun(curve_episodes=2))
     assert model.ledger.episodes == 400
     batch = model.evaluation().record(KEY, Home(discrete), 400, steps=(2,))
     states = batch.states[0]

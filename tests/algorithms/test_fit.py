@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hyrlo.core.regression import FitConfig, Samples, search
+from hyrlo.core.regression import FitConfig, RegressionData, search
 
 
 class Plateau(eqx.Module):
@@ -26,7 +26,7 @@ class Plateau(eqx.Module):
 
 @pytest.mark.parametrize(("agree", "rounds"), [(True, 1), (False, 3)])
 def test_a_fit_without_agreement_is_redone_and_the_best_is_kept(agree, rounds):
-    samples = Samples(jnp.zeros((10, 2)), jnp.zeros((10, 2)), jnp.zeros((10, 1)))
+    samples = RegressionData(jnp.zeros((10, 2)), jnp.zeros((10, 2)), jnp.zeros((10, 1)))
     config = FitConfig(restarts=4, rounds=3, updates=2)
     best, report = search(jax.random.key(0), Plateau(agree), samples, config)
     assert report.rounds == rounds

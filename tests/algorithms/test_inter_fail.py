@@ -10,7 +10,7 @@ import pytest
 import hyrlo
 from hyrlo.core.errors import AccessError, HyrloError
 from hyrlo.experiments.stationary import StationaryTask, chain_row, distance_to_ball, forward_row, learn
-from hyrlo.runs.directory import Run
+from hyrlo.runs.directory import MemoryRun
 from hyrlo.theory.inter_fail import InterFailConfig, inter_fail, new_game, play_round
 from tests.batches import recorded
 
@@ -126,7 +126,7 @@ def test_distance_to_the_ball():
 
 def test_episodes_and_queries_are_counted():
     world = hyrlo.make("discounted", states=4, gamma=0.5)
-    model, run = world.interactive_model(), Run(curve_episodes=2)
+    model, run = world.interactive_model(), MemoryRun(curve_episodes=2)
     inter_fail(model, None, InterFailConfig(iterations=7, samples=5, points=3), jax.random.key(0), run)
     assert (model.ledger.episodes, model.queries.steps) == (35, 35)
     assert [line["queries"] for line in run.metrics] == [10, 20, 35]
@@ -139,7 +139,7 @@ def test_worlds_without_an_offline_distribution_are_refused_and_nothing_is_writt
     assert not (tmp_path / "run").exists()
     world = hyrlo.make("discounted")
     with pytest.raises(AccessError, match="a trace model does not have"):
-        inter_fail(world.trace_model(), None, InterFailConfig(), jax.random.key(0), Run())
+        inter_fail(world.trace_model(), None, InterFailConfig(), jax.random.key(0), MemoryRun())
     with pytest.raises(HyrloError, match="leave out --data"):
         hyrlo.train("inter-fail", world, world.behaviour_data(episodes=5), config=InterFailConfig())
     for wrong in ({"iterations": 0}, {"eta": 0.0}, {"burn_in": 1.0}, {"samples": -1}):

@@ -21,7 +21,7 @@ def test_foobar_opens_the_lock_and_its_forward_policy_keeps_the_data_s_good_stat
 
 
 def test_paper_preset_opens_the_lock():
-    config = hyrlo.preset_config("foobar", "paper")
+    config = hyrlo.config("foobar", "paper")
     small = dataclasses.replace(config, backward=dataclasses.replace(config.backward, samples=2000))
     trained = hyrlo.train("foobar", hyrlo.make("lock", horizon=4), config=small, seed=1)
     assert trained.result["success_rate"] >= 0.97

@@ -14,9 +14,8 @@ from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.networks import OptimisticQ
 from hyrlo.core.policies import Uniform
-from hyrlo.core.regression import FitConfig
 from hyrlo.data.transitions import TransitionDataset, Transitions
-from hyrlo.runs.directory import Run
+from hyrlo.runs.directory import MemoryRun
 from hyrlo.theory.finite import FiniteMDP
 
 HORIZON, STATES, ACTIONS = 3, 4, 3
@@ -117,12 +116,14 @@ def uniform_data(mdp, n=4000):
 @pytest.mark.parametrize("solver", ["projection", "sgd"])
 def test_hyq_finds_the_exact_q_function(solver):
     mdp = FiniteMDP.random(3, HORIZON, STATES, ACTIONS)
-    fit = FitConfig(solver=solver, latents=STATES, restarts=4, updates=150, decay=0.0, ridge=0.1, prior="zero")
-    config = hyq.HyqConfig(
-        updates=1500, batch=2000 if solver == "projection" else 256, learning_rate=0.01, fit=fit,
-        online=OnlineConfig(samples=100, iterations=3, trial_episodes=1),
-    )  # fmt: skip
-    policy = hyq.hyq(JaxTraceModel(mdp), uniform_data(mdp), config, jax.random.key(0), Run())
+    online = OnlineConfig(samples=100, iterations=3, trial_episodes=1)
+    fit = hyq.ZeroPriorProjection(latents=STATES, restarts=4, updates=150, decay=0.0, ridge=0.1)
+    config = (
+        hyq.HyqProjectionConfig(batch=2000, fit=fit, online=online)
+        if solver == "projection"
+        else hyq.HyqSgdConfig(updates=1500, batch=256, learning_rate=0.01, latents=STATES, online=online)
+    )
+    policy = hyq.hyq(JaxTraceModel(mdp), uniform_data(mdp), config, jax.random.key(0), MemoryRun())
     learned = np.asarray([policy[h].q(jnp.eye(STATES)) for h in range(HORIZON)])
     exact = mdp.optimal_q()
     chosen = np.take_along_axis(exact, learned.argmax(axis=2)[..., None], axis=2)[..., 0]
@@ -139,7 +140,7 @@ def test_hyq_opens_the_lock():
 
 @pytest.mark.learning
 def test_briee_opens_a_short_lock_without_data():
-    config = hyrlo.preset_config("briee")
+    config = hyrlo.config("briee")
     config = dataclasses.replace(config, online=dataclasses.replace(config.online, iterations=25))
     trained = hyrlo.train("briee", hyrlo.make("lock", horizon=3), config=config, seed=0)
     assert trained.result["success_rate"] >= 0.95  # uniform actions: 0.001

@@ -15,7 +15,7 @@ from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy, SquashedGaussian
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.data.transitions import TransitionDataset, Transitions
-from hyrlo.runs.directory import Run
+from hyrlo.runs.directory import MemoryRun
 from tests.algorithms.contract import sizes
 from tests.batches import recorded
 from tests.pointmass import PointMass
@@ -140,7 +140,7 @@ SMALL = s.SacConfig(
 def test_sac_drives_the_point_to_its_goal(discrete):
     """From 0 to 1 in two steps and stay: −0.5 at best; uniform actions: about −5."""
     model = JaxTraceModel(PointMass(discrete=discrete))
-    policy = s.sac(model, None, SMALL, KEY, Run(curve_episodes=2))
+    policy = s.sac(model, None, SMALL, KEY, MemoryRun(curve_episodes=2))
     assert float(model.evaluation().rollout(KEY, policy, 500).returns.mean()) > -1.2
     assert model.ledger.episodes == 16 * (4 + 8 * 4)
 
@@ -167,7 +167,7 @@ def test_a_roll_in_or_offline_tuples_show_what_random_actions_do_not_find():
     tuples = TransitionDataset(tuple(Transitions(*map(np.asarray, step)) for step in steps))
     small = dataclasses.replace(rlpd.PRESETS["fast"], **sizes(SMALL), learning_rate=3e-3, temperature=0.1, average=0.99)
     learned, with_tuples, alone = (
-        learn(JaxTraceModel(env), source, config, KEY, Run(curve_episodes=2))
+        learn(JaxTraceModel(env), source, config, KEY, MemoryRun(curve_episodes=2))
         for learn, source, config in (
             (s.cpi_trace, Right(), SMALL),
             (rlpd.rlpd, tuples, small),

@@ -11,7 +11,7 @@ import hyrlo
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Mixture
 from hyrlo.forward.seek import SeekConfig, density_ratio, seek
-from hyrlo.runs.directory import Run
+from hyrlo.runs.directory import MemoryRun
 from tests.locks import always
 
 
@@ -43,13 +43,13 @@ def test_density_ratio_of_clusters_is_the_ratio_of_their_shares():
 @pytest.mark.parametrize(("name", "wanted"), [("lock-adversarial", 0.035), ("lock-benign", 0.9), ("lock", 0.9)])
 def test_seeking_reaches_what_the_data_have(name, wanted):
     world = hyrlo.make(name, horizon=5)
-    policy = seek(JaxTraceModel(world.env), world.behaviour_data(0), SeekConfig(), jax.random.key(0), Run())
+    policy = seek(JaxTraceModel(world.env), world.behaviour_data(0), SeekConfig(), jax.random.key(0), MemoryRun())
     result = hyrlo.evaluate(world.trace_model(), policy, jax.random.key(1), 2000)
     assert result.success_rate >= wanted  # optimal: 0.1 on the adversarial lock, else 1; uniform: 0.1^5
 
 
 def test_without_a_share_nothing_changes():
-    config = hyrlo.preset_config("foobar")
+    config = hyrlo.config("foobar")
     assert config.explore.share == 0
     with pytest.raises(hyrlo.HyrloError, match="share"):
         dataclasses.replace(config.explore, share=1.0)

@@ -15,16 +15,15 @@ import hyrlo
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.networks import MLP
-from hyrlo.core.regression import FitConfig, Samples
-from hyrlo.envs.lock import Lock
+from hyrlo.core.regression import LatentProjection, RegressionData
 from hyrlo.forward import witness as w
-from hyrlo.forward.fail import PRESETS, FailConfig, fail
-from hyrlo.forward.match import regressed_mmd
+from hyrlo.forward.fail import fail
+from hyrlo.forward.importance import ImportanceConfig
 from hyrlo.forward.minmax import GameConfig
-from hyrlo.runs.directory import Run
+from hyrlo.forward.regression import PRESETS, RegressionConfig, regressed_mmd
+from hyrlo.runs.directory import MemoryRun
 from hyrlo.theory.finite import FiniteMDP
 from tests.algorithms.test_exact import ACTIONS, HORIZON, STATES, behaviour, probabilities
-from tests.pointmass import PointMass, drifting
 
 KEY = jax.random.key(0)
 
@@ -65,8 +64,8 @@ def test_regression_counts_give_the_regressed_mean_of_any_function():
     states, actions = jax.random.normal(keys[0], (40, 3)), jax.nn.one_hot(jax.random.randint(keys[1], (40,), 0, 3), 3)
     values, encoder = jax.random.normal(keys[2], (40, 5)), jax.random.normal(keys[3], (3, 3))
     policy = jax.nn.softmax(states)
-    counts = regressed_mmd(encoder, Samples(states, actions, jnp.eye(40)), jnp.zeros(40), FitConfig())
-    direct = regressed_mmd(encoder, Samples(states, actions, values), jnp.zeros(5), FitConfig())
+    counts = regressed_mmd(encoder, RegressionData(states, actions, jnp.eye(40)), jnp.zeros(40), LatentProjection())
+    direct = regressed_mmd(encoder, RegressionData(states, actions, values), jnp.zeros(5), LatentProjection())
     everything = jnp.arange(40)
     np.testing.assert_allclose(
         counts.embed(policy, everything) @ values, direct.embed(policy, everything), atol=1e-4
@@ -75,7 +74,7 @@ def test_regression_counts_give_the_regressed_mean_of_any_function():
 
 def test_random_functions_are_bounded_differ_and_follow_the_seed():
     states = 5 * jax.random.normal(KEY, (200, 4))
-    config = w.WitnessConfig(functions=8)
+    config = w.RandomValues(functions=8)
     draw = lambda seed: w.random_functions(jax.random.key(seed), states, states, 3, config)(states, 1)  # noqa: E731
     values = draw(1)
     assert values.shape == (8, 200, 3)
@@ -92,7 +91,7 @@ def test_random_functions_are_bounded_differ_and_follow_the_seed():
 def network_problem(restarts=4, **options):
     """Online and offline states on a line that differ in spread: no linear witness tells them apart."""
     online, offline = jax.random.normal(KEY, (150, 1)), 0.3 * jax.random.normal(jax.random.key(1), (100, 1))
-    config = w.WitnessConfig(hidden=4, restarts=restarts, **options)
+    config = w.ValueNetwork(hidden=4, restarts=restarts, **options)
     counts = w.ImportanceCounts(jnp.arange(150) % 2)
     weights = jnp.full(100, 0.01)
     problem = w.NetworkWitnesses.create(jax.random.key(2), counts, online, offline, weights, 2, config)
@@ -156,7 +155,7 @@ def test_networks_that_went_flat_come_back():
         assert float(problem.inner(response, mass * seen)) > 0.25
 
 
-GAME = GameConfig(iterations=150, learning_rate=0.005, batch=4000)
+GAME = GameConfig(iterations=150, learning_rate=0.005)
 
 
 def exact_values(mdp, rng, size=40):
@@ -168,16 +167,19 @@ def exact_values(mdp, rng, size=40):
 
 @pytest.mark.learning
 @pytest.mark.parametrize(
-    ("discriminator", "estimator"), [("value", "importance"), ("value", "regression"), ("value-network", "importance")]
+    "config",
+    [
+        ImportanceConfig(samples=1500, batch=4000, game=GAME, witness=w.RandomValues()),
+        RegressionConfig(
+            samples=1500, latents=STATES, game=dataclasses.replace(GAME, learning_rate=0.1), witness=w.RandomValues()
+        ),
+        ImportanceConfig(samples=1500, batch=4000, game=GAME, witness=w.ValueNetwork()),
+    ],
 )
-def test_fail_matches_the_exact_occupancy(discriminator, estimator):
+def test_fail_matches_the_exact_occupancy(config):
     mdp = FiniteMDP.random(6, HORIZON, STATES, ACTIONS)
     target, data = behaviour(mdp, 3, n=1500)
-    game = GAME if estimator == "importance" else dataclasses.replace(GAME, learning_rate=0.1)
-    config = FailConfig(
-        samples=1500, estimator=estimator, discriminator=discriminator, game=game, fit=FitConfig(latents=STATES)
-    )
-    run = Run(curve_episodes=2)
+    run = MemoryRun(curve_episodes=2)
     policy = fail(JaxTraceModel(mdp), data, config, jax.random.key(0), run)
     wanted = mdp.occupancy(target)
     reached = mdp.occupancy(probabilities(policy, mdp))
@@ -207,8 +209,8 @@ def test_fail_takes_a_class_of_ones_own_and_matches_what_it_sees():
     mdp = FiniteMDP.random(6, HORIZON, STATES, ACTIONS)
     target, data = behaviour(mdp, 3, n=1500)
     functions = exact_values(mdp, np.random.default_rng(0))
-    config = FailConfig(samples=1500, estimator="importance", discriminator="value", game=GAME)
-    policy = fail(JaxTraceModel(mdp), data, config, jax.random.key(0), Run(curve_episodes=2), functions)
+    config = ImportanceConfig(samples=1500, batch=4000, game=GAME, witness=w.GivenValues(functions=functions))
+    policy = fail(JaxTraceModel(mdp), data, config, jax.random.key(0), MemoryRun(curve_episodes=2))
     wanted, uniform = mdp.occupancy(target), mdp.occupancy(np.full_like(target, 1 / ACTIONS))
     reached, far = mdp.occupancy(probabilities(policy, mdp)), 0.0
     for h in range(HORIZON):
@@ -221,28 +223,27 @@ def test_fail_takes_a_class_of_ones_own_and_matches_what_it_sees():
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("discriminator", ["value", "value-network"])
-def test_fail_opens_the_lock_as_often_as_the_data_do(discriminator):
+@pytest.mark.parametrize("witness", [w.RandomValues(), w.ValueNetwork()])
+def test_fail_opens_the_lock_as_often_as_the_data_do(witness):
     """ε-greedy with ε = 1/3 stays good with probability (1 − 0.3)³ = 0.343; uniform actions do in 0.001."""
     fast = PRESETS["fast"]
     game = dataclasses.replace(fast.game, iterations=100)
-    config = dataclasses.replace(fast, discriminator=discriminator, samples=800, offline_samples=800, game=game)
+    config = dataclasses.replace(fast, witness=witness, samples=800, offline_samples=800, game=game)
     world = hyrlo.make("lock", horizon=3)
     trained = hyrlo.train("fail", world, config=config, seed=0, curve_episodes=2, eval_episodes=2000)
     assert 0.24 < trained.result["success_rate"] < 0.45
 
 
-def test_what_cannot_be_combined_is_refused():
-    model, data = JaxTraceModel(PointMass(horizon=2)), drifting(2, n=20)
-    with pytest.raises(HyrloError, match="estimator model follows the gradient of the MMD"):
-        FailConfig(estimator="model", discriminator="value")
-    config = dataclasses.replace(PRESETS["paper"], discriminator="value-network")
-    with pytest.raises(HyrloError, match="discrete actions"):
-        fail(model, data, config, KEY, Run())
-    with pytest.raises(HyrloError, match="is for discriminator value"):
-        fail(JaxTraceModel(Lock.create(2)), data, FailConfig(), KEY, Run(), lambda states, h: states)
+def test_discriminators_are_chosen_by_name():
+    assert isinstance(hyrlo.config("fail", discriminator="value").witness, w.RandomValues)
+    assert isinstance(hyrlo.config("foobar", discriminator="value-network").forward.witness, w.ValueNetwork)
+    assert isinstance(hyrlo.config("fail", forward="importance", discriminator="exact").witness, w.ExactMmd)
+    with pytest.raises(HyrloError, match="descends the MMD itself"):
+        hyrlo.config("fail", forward="model", discriminator="value")
+    with pytest.raises(HyrloError, match="add --forward importance"):
+        hyrlo.config("fail", discriminator="exact")
     with pytest.raises(HyrloError, match="restarts is 1"):
-        w.WitnessConfig(restarts=1)
+        w.ValueNetwork(restarts=1)
 
 
 @pytest.mark.parametrize(

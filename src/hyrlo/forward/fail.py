@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec, Steps, TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import check_positive
+from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.policies import Policy, Stack, switch
 from hyrlo.data.states import ObservationDataset
 
@@ -103,6 +103,8 @@ class OneStepEstimator(Estimator):
     """An estimator that finds each π_h from uniform actions at step h, in one round. Its state is the forward policy."""
 
     def __init__(self, spec: Spec, data: ObservationDataset):
+        if spec.action_size:
+            raise HyrloError("this estimator is for discrete actions; use --forward model (VectorModelConfig)")
         self.spec, self.data = spec, data
 
     @abstractmethod

@@ -99,6 +99,8 @@ class ModelEstimator(Estimator):
     """A learned one-step model, and policies by gradient descent through it."""
 
     def __init__(self, spec: Spec, data: ObservationDataset, config: ModelConfig, key: PRNGKeyArray):
+        if isinstance(config, VectorModelConfig) != bool(spec.action_size):
+            raise HyrloError("ModelConfig is for discrete actions, VectorModelConfig for action vectors")
         self.spec, self.data, self.config = spec, data, config
         self.block = config.share_steps or -(-spec.horizon // POLICIES)
         self.ahead = config.ahead if isinstance(config, VectorModelConfig) else 1

@@ -14,12 +14,14 @@ from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import mmd2
-from hyrlo.foobar import PRESETS as FOOBAR
 from hyrlo.forward import goals as g
-from hyrlo.forward import track as t
+from hyrlo.forward.density import DensityConfig, density_ratio
 from hyrlo.forward.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, pasts, with_step_scale
-from hyrlo.forward.fail import PRESETS, FailConfig, fail
-from hyrlo.runs.directory import Run, RunDirectory
+from hyrlo.forward.fail import fail
+from hyrlo.forward.gradient import Starts, descend, initial_policy
+from hyrlo.forward.model import MOTION, ModelConfig, ThroughModel, VectorModelConfig
+from hyrlo.forward.regression import RegressionConfig
+from hyrlo.runs.directory import FORMAT, MemoryRun, RunDirectory
 from tests.batches import recorded
 from tests.pointmass import Coasting, PointMass, drifting
 
@@ -92,13 +94,13 @@ def test_the_flag_of_ended_episodes_is_no_news_of_the_past():
 
 def test_importance_weights_are_density_ratios():
     spec = Spec(1, 2, actions=0, action_size=1)
-    old = t.fresh_policy(KEY, spec, jnp.zeros(2), jnp.ones(2), t.TrackConfig(std=0.5))
+    old = initial_policy(KEY, spec, jnp.zeros(2), jnp.ones(2), DensityConfig(std=0.5))
     new = eqx.tree_at(lambda p: p.log_std, old, jnp.log(jnp.array([0.4])))
     states = jax.random.normal(KEY, (50_000, 2))
     actions = old.act(KEY, states, 0)
-    starts = t.Starts(states, actions, old.log_density(states, actions), states, states)
-    np.testing.assert_allclose(t.importance(old, starts), 1.0, atol=1e-5)
-    weights = np.asarray(t.importance(new, starts))
+    starts = Starts(states, actions, old.log_density(states, actions), states, states)
+    np.testing.assert_allclose(density_ratio(old, starts), 1.0, atol=1e-5)
+    weights = np.asarray(density_ratio(new, starts))
     assert abs(weights.mean() - 1) < 0.02
     noise = np.asarray(actions - new.mean(states))
     assert abs(np.sqrt((weights[:, None] * noise**2).mean()) - 0.4) < 0.01  # what the new policy would have done
@@ -107,7 +109,7 @@ def test_importance_weights_are_density_ratios():
 def test_goals_are_the_means_of_features_of_kernels_of_several_widths():
     data, shift, scale = drifting(3, n=400), jnp.zeros(1), jnp.full(1, 0.5)
     frequencies = jax.random.normal(KEY, (1, 4000))
-    goals = g.goals_after(data, 1, 3, frequencies, shift, scale, False, t.TrackConfig(), 3)
+    goals = g.GoalMaker(data, frequencies, shift, scale, False, "all", 0.0).after(1, 3, 3)
     np.testing.assert_array_equal(goals.real, [True, True, False])
     x, y = (jnp.asarray(data.at(h)) / 0.5 for h in (2, 3))
     widths = np.asarray(jnp.median(jnp.abs(frequencies[:, :4] / goals.frequencies[0, :, :4]), axis=0)) / np.array(
@@ -123,9 +125,8 @@ def test_goals_by_the_spread_of_their_own_step():
     """Steps of spread 0.1 among states of spread 1: as finely as they are spread, but no finer than a tenth of all."""
     data = drifting(3, n=400)
     frequencies = jax.random.normal(KEY, (1, 64))
-    config = t.TrackConfig(whiten="step", moments=0.5)
     for scale, own in ((0.5, 0.1), (4.0, 0.4)):
-        goals = g.goals_after(data, 1, 3, frequencies, jnp.zeros(1), jnp.full(1, scale), False, config, 2)
+        goals = g.GoalMaker(data, frequencies, jnp.zeros(1), jnp.full(1, scale), False, "step", 0.5).after(1, 3, 2)
         np.testing.assert_allclose(goals.scale, own, rtol=0.15)
         np.testing.assert_allclose(goals.shift[:, 0], [0.4, 0.6], atol=0.03)
     white = jnp.array([[1.0], [3.0]])
@@ -142,7 +143,7 @@ def leaning(n: int, lean: float, key: int) -> np.ndarray:
 def test_joint_units_are_those_without_correlations():
     data = ObservationDataset((leaning(4000, 0.9, 0),) * 2)
     one, frequencies = jnp.ones(2), jax.random.normal(KEY, (2, 64))
-    goals = g.goals_after(data, 0, 1, frequencies, 0 * one, one, False, t.TrackConfig(whiten="joint"), 1)
+    goals = g.GoalMaker(data, frequencies, 0 * one, one, False, "joint", 0.0).after(0, 1, 1)
     white = g.whiten(jnp.asarray(data.at(1)), goals.shift[0], goals.scale[0]) @ goals.turn[0]
     np.testing.assert_allclose(np.cov(white.T), np.eye(2), atol=0.05)
     flat = jnp.asarray(leaning(4000, 0.9999, 0))  # a direction without variance is not blown up
@@ -156,10 +157,10 @@ def test_joint_units_show_what_correlations_hide():
     frequencies = jax.random.normal(KEY, (2, 512))
     found, same = (jnp.asarray(leaning(2000, lean, 1)) for lean in (0.9, 0.98))
     far = {}
-    for whiten in ("step", "joint"):
-        goals = g.goals_after(data, 0, 1, frequencies, 0 * one, one, False, t.TrackConfig(whiten=whiten), 1)
+    for units in ("step", "joint"):
+        goals = g.GoalMaker(data, frequencies, 0 * one, one, False, units, 0.0).after(0, 1, 1)
         goal = jax.tree.map(lambda x: x[0], goals)
-        far[whiten], floor = (
+        far[units], floor = (
             float(g.unbiased_distance2(g.features_of(x, goal, 0.0), goal.means)) for x in (found, same)
         )
         assert abs(floor) < 0.002
@@ -223,10 +224,8 @@ def test_the_distance_is_unbiased():
     assert abs(float(shifted.mean()) - 0.25) < 0.02
 
 
-def config_of(estimator, share_steps=0, **options):
-    preset = PRESETS["paper" if estimator == "importance" else "model"]
-    track = t.TrackConfig(updates=300, hidden=32, dynamics=DynamicsConfig(hidden=32, updates=300), **options)
-    return dataclasses.replace(preset, samples=300, estimator=estimator, share_steps=share_steps, track=track)
+DYNAMICS = DynamicsConfig(hidden=32, updates=300)
+SIZES = {"samples": 300, "updates": 300, "hidden": 32}
 
 
 def states_of(env, policy, n=2000):
@@ -237,25 +236,25 @@ def states_of(env, policy, n=2000):
 
 @pytest.mark.learning
 @pytest.mark.parametrize(
-    ("estimator", "share", "options"),
+    "config",
     [
-        ("model", 1, {}),
-        ("model", 2, {"whiten": "step", "moments": 0.01}),
-        ("model", 1, {"whiten": "joint"}),
-        ("importance", 1, {}),
+        VectorModelConfig(share_steps=1, dynamics=DYNAMICS, **SIZES),
+        VectorModelConfig(share_steps=2, units="step", moments=0.01, dynamics=DYNAMICS, **SIZES),
+        VectorModelConfig(share_steps=1, units="joint", dynamics=DYNAMICS, **SIZES),
+        DensityConfig(**SIZES),
     ],
 )
-def test_states_follow_moving_gaussians(estimator, share, options):
+def test_states_follow_moving_gaussians(config):
     env = PointMass(horizon=4)
-    run = Run(curve_episodes=2)
-    policy = fail(JaxTraceModel(env), drifting(4), config_of(estimator, share, **options), KEY, run)
+    run = MemoryRun(curve_episodes=2)
+    policy = fail(JaxTraceModel(env), drifting(4), config, KEY, run)
+    share = getattr(config, "share_steps", 1)
     reached = states_of(env, policy)[:, :, 0]
     assert [line["horizon"] for line in run.metrics] == list(range(0, 4, share))
     np.testing.assert_allclose(reached.mean(axis=1), 0.2 * np.arange(1, 5), atol=0.06)
     np.testing.assert_allclose(reached.std(axis=1), 0.1, atol=0.05)
     assert float(jnp.exp(policy.steps.log_std).min()) >= 0.1 - 1e-6  # the floor
-    ess = [line["ess"] for line in run.metrics]
-    assert min(ess) == 1 if estimator == "model" else max(ess) < 0.9
+    assert isinstance(config, VectorModelConfig) or max(line["ess"] for line in run.metrics) < 0.9
 
 
 class Rightwards(Policy):
@@ -271,26 +270,38 @@ def test_actions_that_are_felt_later_want_policies_that_look_ahead(ahead, limits
     """Worst difference of mean states. Policies that look one step ahead see no effect of what they do."""
     env = Coasting(horizon=4)
     data = ObservationDataset((np.asarray(env.initial(KEY, 2000))[:, :1], *states_of(env, Rightwards())))
-    config = config_of("model", 1, whiten="step", ahead=ahead, explore_std=0.5)
-    dynamics = dataclasses.replace(config.track.dynamics, history=True, near=0.5, updates=1000)
-    config = dataclasses.replace(config, track=dataclasses.replace(config.track, dynamics=dynamics, updates=600))
-    policy = fail(JaxTraceModel(env), data, config, KEY, Run(curve_episodes=2))
+    dynamics = dataclasses.replace(DYNAMICS, history=True, near=0.5, updates=1000)
+    config = VectorModelConfig(
+        samples=300,
+        hidden=32,
+        updates=600,
+        share_steps=1,
+        units="step",
+        ahead=ahead,
+        explore_std=0.5,
+        dynamics=dynamics,
+    )
+    policy = fail(JaxTraceModel(env), data, config, KEY, MemoryRun(curve_episodes=2))
     reached, wanted = states_of(env, policy), data.steps[1:]
     off = np.abs(reached.mean(axis=1) - np.asarray(wanted).mean(axis=1)).max()
     assert limits[0] < off < limits[1]
 
 
 def test_each_policy_ahead_is_moved_by_its_own_steps():
-    config = t.TrackConfig(ahead=2, hidden=8, updates=3, features=16, dynamics=DynamicsConfig(hidden=8))
+    config = VectorModelConfig(ahead=2, hidden=8, updates=3, features=16, dynamics=DynamicsConfig(hidden=8))
     spec, one = PointMass(horizon=2).spec, jnp.ones(1)
-    first = t.fresh_policy(KEY, spec, 0 * one, one, config)
+    first = initial_policy(KEY, spec, 0 * one, one, config)
     policies = jax.tree.map(lambda x: jnp.stack([x, x]), first)
     states = jax.random.normal(KEY, (50, 1))
-    starts = t.Starts(states, states, states[:, 0], states, jnp.zeros((50, 2)))
-    goals = g.goals_after(drifting(2), 0, 2, jax.random.normal(KEY, (1, 8)), 0 * one, one, False, config, 2)
+    starts = Starts(states, states, states[:, 0], states, jnp.zeros((50, 2)))
+    frequencies = jax.random.normal(KEY, (1, 8))
+    goals = g.GoalMaker(drifting(2), frequencies, 0 * one, one, False, "all", 0.0).after(0, 2, 2)
     dynamics = create_dynamics(KEY, spec, 0 * one, one, config.dynamics)
-    moved = t.steer(KEY, policies, starts, goals, dynamics, "model", 1, config)[0].log_std
+    moved = descend(KEY, policies, starts, goals, ThroughModel(dynamics, 1, 0.0), config)[0].log_std
     assert (np.abs(np.asarray(moved - policies.log_std)).max(axis=1) > 1e-5).all()
+
+
+SETTINGS = {"format": FORMAT, "algo": "fail", "env": "coasting", "env_options": {}, "horizon": 5, "seed": 0}
 
 
 class Stopped(Exception):
@@ -299,15 +310,14 @@ class Stopped(Exception):
 
 def test_what_is_half_learned_ahead_survives_a_stop(tmp_path, monkeypatch):
     """Two policies of two steps at a time, in a horizon of five: the same bytes, and all windows end with the horizon."""
-    track = dataclasses.replace(
-        t.ROBOT, rounds=2, ahead=2, hidden=8, updates=5, batch=8, features=8,
-        dynamics=dataclasses.replace(t.ROBOT.dynamics, hidden=8, updates=5, memory=200),
+    config = dataclasses.replace(
+        MOTION, samples=20, share_steps=2, rounds=2, ahead=2, hidden=8, updates=5, batch=8, features=8,
+        dynamics=dataclasses.replace(MOTION.dynamics, hidden=8, updates=5, memory=200),
     )  # fmt: skip
-    config = dataclasses.replace(PRESETS["robot"], samples=20, share_steps=2, track=track)
     keep = RunDirectory.keep
 
     def train(name, resume=False):
-        run = RunDirectory(tmp_path / name, {}, resume=resume, curve_episodes=2)
+        run = RunDirectory(tmp_path / name, SETTINGS, resume=resume, curve_episodes=2)
         return fail(JaxTraceModel(Coasting(horizon=5)), drifting(5), config, KEY, run), run
 
     def keep_and_stop(self, phase):
@@ -336,30 +346,27 @@ def test_discrete_actions_are_matched_through_the_model():
     behaviour = states_of(env, Pushes())
     first = np.asarray(env.initial(KEY, 2000))
     data = ObservationDataset((first, *behaviour))
-    policy = fail(JaxTraceModel(env), data, config_of("model"), KEY, Run(curve_episodes=2))
+    policy = fail(JaxTraceModel(env), data, ModelConfig(dynamics=DYNAMICS, **SIZES), KEY, MemoryRun(curve_episodes=2))
     reached = states_of(env, policy)
     for h in range(3):
         assert float(mmd2(jnp.asarray(reached[h]), jnp.asarray(behaviour[h]))) < 0.02
 
 
-def test_what_cannot_be_combined_is_refused():
-    data, model = drifting(2, n=20), JaxTraceModel(PointMass(horizon=2))
-    with pytest.raises(HyrloError, match="discrete actions"):
-        fail(model, data, FailConfig(), KEY, Run())
-    with pytest.raises(HyrloError, match="share_steps is 2"):
-        config_of("importance", share_steps=2)
-    with pytest.raises(HyrloError, match="ahead is 2"):
-        config_of("importance", ahead=2)
-    discrete = JaxTraceModel(PointMass(horizon=2, discrete=True))
-    with pytest.raises(HyrloError, match="for action vectors"):
-        fail(discrete, data, config_of("model", ahead=2), KEY, Run())
-    for option in ({"explore_std": -0.1}, {"moments": -1.0}, {"batch": 1}):
-        with pytest.raises(HyrloError, match="; give"):
-            t.TrackConfig(**option)
+@pytest.mark.parametrize(
+    ("config", "discrete", "message"),
+    [
+        (RegressionConfig(), False, "discrete actions"),
+        (ModelConfig(), False, "VectorModelConfig for action vectors"),
+        (VectorModelConfig(), True, "VectorModelConfig for action vectors"),
+    ],
+)
+def test_an_estimator_for_other_actions_is_an_error(config, discrete, message):
+    model = JaxTraceModel(PointMass(horizon=2, discrete=discrete))
+    with pytest.raises(HyrloError, match=message):
+        fail(model, drifting(2, n=20), config, KEY, MemoryRun())
 
 
-def test_foobar_shares_steps_in_both_passes():
-    config = dataclasses.replace(FOOBAR["model"], share_steps=4)
-    assert (config.forward.share_steps, config.backward.share_steps) == (4, 4)
-    with pytest.raises(HyrloError, match="estimator model"):
-        dataclasses.replace(FOOBAR["fast"], share_steps=4)
+@pytest.mark.parametrize("option", [{"explore_std": -0.1}, {"moments": -1.0}, {"batch": 1}, {"ahead": 0}, {"std": 0.0}])
+def test_sizes_that_make_no_sense_are_errors(option):
+    with pytest.raises(HyrloError, match="; give"):
+        VectorModelConfig(**option)
