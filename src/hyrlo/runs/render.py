@@ -15,12 +15,12 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
-from hyrlo.envs.gym.wrappers import describe
-from hyrlo.envs.world import World
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.files import atomic_file
-from hyrlo.runs.learned_reset import Actor
 from hyrlo.core.policies import Policy
+from hyrlo.envs.gym.wrappers import describe
+from hyrlo.envs.world import World
+from hyrlo.runs.learned_reset import Actor
 from hyrlo.runs.training import load_run
 
 DEFAULT_FILE = "episode.gif"
