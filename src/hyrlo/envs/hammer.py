@@ -1,8 +1,8 @@
-"""`hammer-binary`: the Adroit hand drives a nail into a board, paid for nothing but that. Needs `hyrlo[robotics]`.
+"""`hammer-binary`: the Adroit hand drives a nail into a board, with a binary reward. Needs `hyrlo[robotics]`.
 
-The task is `AdroitHandHammer-v1` of Gymnasium-Robotics, step for step, with the paper's reward and horizon. Only the
-height of the board is drawn at the start of an episode, from the seed as Gymnasium draws it. Episodes never end early, so
-that states have no flag: they are the environment's 46 numbers.
+The dynamics are exactly those of `AdroitHandHammer-v1` of Gymnasium-Robotics; reward and horizon are the paper's. Only the
+height of the board is random; it is drawn from the episode's seed as Gymnasium does. Episodes never end early, so that
+states have no ended flag: they are the environment's 46 numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAME = "hammer-binary"
 ID = "AdroitHandHammer-v1"
 HORIZON = 50
 REWARDS = {"paper": (-1.0, 1.0), "shifted": (-1.0, 0.0)}
-"""Of a step after which the nail is not in, and is in."""
+"""Reward of a step after which the nail is not in, and is in."""
 SCENE = "envs/assets/adroit_hand/adroit_hammer.xml"
 FRAME_SKIP = 5
 HEIGHTS = (0.1, 0.25)
@@ -43,18 +43,18 @@ NAIL_IN = 0.01
 """The distance of the nail to its goal, in metres, below which it is in."""
 OBSERVATION_SIZE, ACTION_SIZE = 46, 26
 READ = ("qpos", "qvel", "xpos", "site_xpos", "xmat", "sensordata")
-"""What observations are made of, by its name in MuJoCo."""
+"""The arrays of MuJoCo from which observations are computed."""
 CAMERA = {"distance": 1.1, "azimuth": 45.0, "elevation": -35.0, "lookat": np.array([0.0, -0.15, 0.15])}
 
 
 @dataclass(frozen=True)
 class HammerConfig:
-    """How `hammer-binary` pays and how it is played."""
+    """Reward of `hammer-binary`, and how it is simulated."""
 
     reward: Literal["paper", "shifted"] = "paper"
-    """Of every step: `paper` pays 1 if the nail is in, else −1; `shifted`, as in RLPD's data, pays 0 or −1."""
+    """Reward of a step: `paper` is 1 if the nail is in, else −1; `shifted`, as in RLPD's data, is 0 or −1."""
     num_envs: int = 64
-    """Simulations at a time; which episodes draw their actions together depends on it."""
+    """Simulations at a time. Results depend on it: the episodes of a batch draw their actions together."""
     threads: int = 0
     """Threads that step them; 0 takes one per core. Results do not depend on it."""
 
@@ -103,10 +103,10 @@ class HammerWorld(World):
 
 
 class HammerVector(Vector):
-    """`count` hammers that are reset and stepped together by threads of this process, with MuJoCo's own `Batch`.
+    """`count` hammers that are reset and stepped together by threads of this process, with MuJoCo's `Batch`.
 
-    A simulation keeps its solver's warm start between steps, so that it is bit for bit the one that MuJoCo alone would
-    make, however many threads there are. (`mujoco.rollout` begins every call with a cold solver and agrees to about 1e-6.)
+    Simulations keep the solver's warm start between steps. They are bit for bit those of plain MuJoCo, for any number of
+    threads. (`mujoco.rollout` starts every call without it and agrees to about 1e-6.)
     """
 
     def __init__(self, model: mujoco.MjModel, config: HammerConfig):
@@ -143,13 +143,15 @@ class HammerVector(Vector):
             self.batch.step(np.arange(self.playing), FRAME_SKIP)
         except self.failure as error:
             seed = self.seeds[error.ids[0]]
-            raise HyrloError(f"{NAME}: {error} at step {h} of the episode with seed {seed}; play others") from error
+            raise HyrloError(
+                f"{NAME}: {error} at step {h} of the episode with seed {seed}; use another seed"
+            ) from error
         observations, success = self._observations(), self._nail_is_in()
         rewards = self.rewards[success.astype(int)]
         return self._checked(observations, "observation", h), rewards, News(np.zeros(self.count, bool), success)
 
     def _observations(self) -> Float[np.ndarray, "n obs"]:
-        """Hand and nail, the hammer's velocity, palm, hammer, its turn, nail, and whether the nail is hit."""
+        """Joint positions, velocity of the hammer, positions of palm and hammer, its rotation, nail, and touch sensor."""
         read = {name: values[: self.playing] for name, values in self.read.items()}
         parts = (
             read["qpos"][:, :-6],
@@ -175,11 +177,11 @@ class HammerVector(Vector):
         return False
 
     def close(self) -> None:
-        """Nothing to do: threads end with the batch."""
+        """Nothing to do: the threads end with the batch."""
 
 
 class BinaryReward(gymnasium.Wrapper):
-    """One hammer of Gymnasium-Robotics that pays as `hammer-binary`."""
+    """One hammer of Gymnasium-Robotics with the reward of `hammer-binary`."""
 
     def __init__(self, env: gymnasium.Env, config: HammerConfig):
         super().__init__(env)
@@ -191,7 +193,7 @@ class BinaryReward(gymnasium.Wrapper):
 
 
 def single_hammer(world: HammerWorld, **arguments: Any) -> gymnasium.Env:
-    """A hammer as an ordinary Gymnasium environment, seen from near by if it is to be seen."""
+    """A hammer as an ordinary Gymnasium environment, with a camera close to the scene."""
     load_libraries()
     env = gymnasium.make(ID, max_episode_steps=world.horizon, disable_env_checker=True, **arguments)
     scene: Any = env.unwrapped
@@ -200,23 +202,21 @@ def single_hammer(world: HammerWorld, **arguments: Any) -> gymnasium.Env:
 
 
 def _angles(turn: Float[np.ndarray, "n 3 3"]) -> Float[np.ndarray, "n 3"]:
-    """Rotations about x, y and z, each about the axes as the one before left them."""
+    """Intrinsic Euler angles x, y, z of rotation matrices."""
     cosine = np.hypot(turn[:, 1, 2], turn[:, 2, 2])
     x, y = -np.arctan2(turn[:, 1, 2], turn[:, 2, 2]), np.arctan2(turn[:, 0, 2], cosine)
     return np.stack([x, y, -np.arctan2(turn[:, 0, 1], turn[:, 0, 0])], axis=1)
 
 
 def load_model() -> mujoco.MjModel:
-    """The simulated scene without what is only seen or not observed (0.1 MB instead of 7); the physics is the same."""
+    """The model without visual parts and unused sensors (0.1 MB instead of 7); the physics is the same."""
     found = importlib.util.find_spec("gymnasium_robotics")
     if found is None or found.origin is None or importlib.util.find_spec("mujoco") is None:
         raise HyrloError(f"{NAME}: needs MuJoCo and Gymnasium-Robotics; install hyrlo[robotics]")
     try:
         import mujoco
-    except Exception as error:  # the import looks for a way to draw
-        raise HyrloError(
-            f"{NAME}: MuJoCo cannot be loaded: {describe(error)}; see to MUJOCO_GL if it is set"
-        ) from error
+    except Exception as error:  # the import loads a renderer
+        raise HyrloError(f"{NAME}: MuJoCo cannot be loaded: {describe(error)}; check the value of MUJOCO_GL") from error
     if importlib.util.find_spec("mujoco.batch") is None:
         raise HyrloError(f"{NAME}: needs MuJoCo 4 or later, not {mujoco.__version__}; install hyrlo[robotics]")
     scene = mujoco.MjSpec.from_file(str(Path(found.origin).parent / SCENE))

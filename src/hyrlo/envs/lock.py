@@ -1,11 +1,12 @@
 """The rich-observation combination lock (paper, appendix "Combination Lock Environment"), batched in JAX.
 
-Three latent states a step: two good, one bad. In each good state one action of A leads on to a good state, all others
-to the bad state for ever. The last correct action pays 1; a wrong action in a good state pays `anti_reward` with
-probability one half, so that greed leads astray. Observations hide the latent state in noise behind a Hadamard matrix.
+Each step has three latent states: two good, one bad. In a good state one of the A actions leads to a good state, all
+others to the bad state, which is never left. The last correct action pays 1. A wrong action in a good state pays
+`anti_reward` with probability 1/2, which misleads greedy learners. An observation is the latent state and the step, one-hot,
+with noise, times a Hadamard matrix.
 
-For the appendix "Inadmissible Offline" there are data that no policy can produce (`inadmissible_observations`) and an
-adversarial lock, whose first step is made so that matching such data misses the one state that matters.
+For the appendix "Inadmissible Offline" there are data that no policy can produce (`inadmissible_observations`), and an
+adversarial lock whose first step is made so that matching such data misses the only state from which it opens.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ INADMISSIBLE_HORIZON = 10
 
 @dataclass(frozen=True)
 class LockConfig:
-    """A lock. `seed` draws the combination, so that data and training runs of any other seed meet the same lock."""
+    """A lock. `seed` draws the combination; runs with other training seeds use the same lock."""
 
     actions: int = 10
     noise: float = 0.1
@@ -112,25 +113,25 @@ class Lock(eqx.Module):
         return jnp.where(right, jnp.where(draw < OPENING, 0, 1), jnp.where(draw < SLIP, 1, BAD))
 
     def decode(self, observations: Float[Array, "n obs"]) -> Int[Array, " n"]:
-        """The latent state behind an observation: what makes a reset model of the lock possible."""
+        """The latent state of an observation, for the reset model."""
         return jnp.argmax(observations @ self.hadamard[:LATENTS].T, axis=1)
 
 
-# What follows knows the combination: it generates data and evaluates, and no algorithm calls it.
+# The functions below know the combination. They generate data and evaluate; no algorithm calls them.
 
 
 def optimal_actions(lock: Lock, latent: Int[Array, " n"], h: Step) -> Int[Array, " n"]:
-    """The correct action in a good state; in the bad state all are alike."""
+    """The correct action in a good state; any action in the bad state."""
     return lock.correct[h, jnp.minimum(latent, 1)]
 
 
 def optimal_success(lock: Lock) -> float:
-    """The largest probability of opening the lock: what a success rate is relative to."""
+    """The largest possible probability of opening the lock."""
     return OPENING if lock.adversarial else 1.0
 
 
 def optimal_value(lock: Lock) -> float:
-    """The largest expected return: open the lock, or fall at once and take the coin's anti-reward where that pays more.
+    """The largest expected return: that of opening the lock, or the expected anti-reward if that is more.
 
     The adversarial lock adds nothing to this. A correct first action earns something only if it leads to state 0, worth
     max(1, c) with c half the anti-reward; a wrong one earns c, wherever it leads: max(0.1 max(1, c), c) = max(0.1, c).
@@ -148,7 +149,7 @@ def behaviour_occupancy(lock: Lock, epsilon: float) -> Float[np.ndarray, "steps 
 
 
 def inadmissible_occupancy(lock: Lock) -> Float[np.ndarray, "steps 3"]:
-    """Exact latent distribution of the inadmissible data: the good states' share grows, which no policy can bring about."""
+    """Exact latent distribution of the inadmissible data. The share of good states grows, which no policy can achieve."""
     if lock.horizon > INADMISSIBLE_HORIZON:
         raise HyrloError(
             f"inadmissible data: horizon is {lock.horizon}; the bad state's probability is 1 − 0.1 h, "
@@ -181,7 +182,7 @@ def _behave(lock: Lock, key: PRNGKeyArray, n: int, epsilon: float) -> tuple[Arra
 def behaviour_trajectories(
     lock: Lock, key: PRNGKeyArray, episodes: int, epsilon: float | None = None
 ) -> tuple[Float[np.ndarray, "n steps obs"], Int[np.ndarray, "n horizon"], Float[np.ndarray, "n horizon"]]:
-    """H + 1 states, H actions and H rewards of the ε-greedy behaviour policy (ε = 1/H unless told)."""
+    """H + 1 states, H actions and H rewards of the ε-greedy behaviour policy (ε = 1/H by default)."""
     epsilon = 1 / lock.horizon if epsilon is None else epsilon
     observations, actions, rewards = (np.asarray(x) for x in _behave(lock, key, episodes, epsilon))
     return observations.transpose(1, 0, 2), actions.T, rewards.T
@@ -190,7 +191,7 @@ def behaviour_trajectories(
 def behaviour_observations(
     lock: Lock, key: PRNGKeyArray, episodes: int, epsilon: float | None = None
 ) -> Float[np.ndarray, "n steps obs"]:
-    """The states of `behaviour_trajectories`, and nothing else."""
+    """The states of `behaviour_trajectories`."""
     return behaviour_trajectories(lock, key, episodes, epsilon)[0]
 
 
@@ -204,7 +205,7 @@ def _draw_states(lock: Lock, key: PRNGKeyArray, n: int, occupancy: Float[Array, 
 
 
 def inadmissible_observations(lock: Lock, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "steps n obs"]:
-    """`n` states of every step from `inadmissible_occupancy`, each drawn on its own: there are no trajectories."""
+    """`n` states of every step from `inadmissible_occupancy`, drawn independently: there are no trajectories."""
     return np.asarray(_draw_states(lock, key, n, jnp.asarray(inadmissible_occupancy(lock))))
 
 

@@ -17,7 +17,7 @@ from hyrlo.envs.lock import BAD, LATENTS, Lock, LockConfig
 
 
 class _Dynamics:
-    """One transition and one observation of a batch, as in the paper."""
+    """Transitions and observations of a batch of locks."""
 
     def __init__(self, horizon: int, config: LockConfig):
         lock = Lock.create(horizon, config)
@@ -80,7 +80,7 @@ class CombinationLock(gymnasium.Env[np.ndarray, np.int64]):
         return observation, float(rewards[0]), ended, False, {"success": bool(opened[0])}
 
     def render(self) -> str | np.ndarray | None:
-        """Three rows (good, good, bad), a column for every step, the path so far marked."""
+        """Three rows (good, good, bad), one column per step; the visited states are marked."""
         grid = np.zeros((LATENTS, self.dynamics.horizon + 1), int)
         grid[self.visited, np.arange(len(self.visited))] = 1
         if self.render_mode == "ansi":
@@ -98,7 +98,7 @@ class CombinationLock(gymnasium.Env[np.ndarray, np.int64]):
 
 
 class VectorCombinationLock(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """Many locks in one NumPy batch; an ended episode starts anew on the next step."""
+    """A NumPy batch of locks; an ended episode is reset at the next step."""
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 

@@ -1,7 +1,7 @@
-"""A learned reset for any learner: episodes of an ordinary Gymnasium environment that begin where a roll-in leads.
+"""A learned reset for any learner: episodes of a Gymnasium environment that begin in states a roll-in reaches.
 
-The roll-in is a trained forward policy π^f. With h uniform over 0 … H−1, the states in which a learner takes over are
-those of (1/H) Σ_h d_h^{π^f}: the states of the logs, as far as the forward pass matched them, with trace access alone.
+The roll-in is a trained forward policy π^f. With h uniform over 0 … H−1, the learner starts from the distribution
+(1/H) Σ_h d_h^{π^f}: the states of the logs, as far as the forward pass matched them. Trace access is enough.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from hyrlo.runs.directory import read_config, roll_in_of
 
 
 class Actor:
-    """A policy on the observations of one environment, one at a time: compiled once, NumPy in and out.
+    """A policy for one environment: takes one observation, returns one action, both in the environment's own spaces.
 
-    Observations are flattened and actions scaled as in `hyrlo.envs.gym.wrappers`. Policies of the `lock`, which know no
-    flag, are given none.
+    Observations are flattened and actions scaled as in `hyrlo.envs.gym.wrappers`. The ended flag is left out for policies
+    that were trained without it, as those of the `lock`.
     """
 
     def __init__(self, policy: Policy, env: gymnasium.Env):
@@ -36,17 +36,18 @@ class Actor:
         self._flat = flattener(env.observation_space)
         self._convert, self._actions = action_converter(env.action_space)
         self._size = flatdim(env.observation_space)
-        self._state = np.zeros((1, self._size + _flags(policy, self._size)), np.float32)
-        _check_actions(policy, self._state, self._actions)
+        flags, action = _sizes(policy, self._size)
+        _check_action(action, self._actions)
+        self._state = np.zeros((1, self._size + flags), np.float32)
         self.begin(0)
         self._structure = jax.tree.structure(self._arrays())
         self._static = eqx.filter(self._episode, eqx.is_array, inverse=True)
         self._compiled = jax.jit(self._act)
 
     def begin(self, number: int) -> None:
-        """An episode, whose actions are a function of `number` and of what is observed.
+        """Begin an episode. Its actions are a function of `number` and of the observations.
 
-        A mixture of policies follows one of them for a whole episode: the one that row `number` of a batch would follow.
+        A mixture of policies follows one of them for the whole episode: that of row `number` of a batch.
         """
         self._number = np.uint32(number)
         self._episode = self.policy.rows(number, 1)
@@ -72,25 +73,23 @@ class Actor:
         return policy.act(jax.random.fold_in(jax.random.key(number), h), state, h)
 
 
-def _flags(policy: Policy, size: int) -> int:
-    """1 if the policy takes the flag behind the `size` numbers of an observation, 0 if it does without."""
+def _sizes(policy: Policy, size: int) -> tuple[int, jax.ShapeDtypeStruct]:
+    """1 if the policy takes the ended flag after the `size` numbers of an observation, else 0; and its action."""
     for flags in (1, 0):
-        if action_of(policy, size + flags) is not None:
-            return flags
+        if (action := action_of(policy, size + flags)) is not None:
+            return flags, action
     raise HyrloError(
         f"the policy does not take the environment's observations, {size} numbers when flattened, and a flag; "
         "give a policy that was trained for this environment"
     )
 
 
-def _check_actions(policy: Policy, state: np.ndarray, space: spaces.Space) -> None:
-    action = action_of(policy, state.shape[1])
-    assert action is not None
+def _check_action(action: jax.ShapeDtypeStruct, space: spaces.Space) -> None:
     discrete = np.issubdtype(action.dtype, np.integer) and action.ndim == 1
     fits = discrete if isinstance(space, spaces.Discrete) else not discrete and action.shape[1:] == space.shape
     if not fits:
         has = "a discrete one" if discrete else f"a vector of {action.shape[-1]}"
-        wants = "a discrete one" if isinstance(space, spaces.Discrete) else f"a vector of {space.shape[0]}"  # type: ignore[index]
+        wants = f"a vector of {space.shape[0]}" if space.shape else "a discrete one"
         raise HyrloError(
             f"the policy's action is {has} but the environment's is {wants}; "
             "give a policy that was trained for this environment"
@@ -101,11 +100,11 @@ class LearnedReset(gymnasium.Wrapper, RecordConstructorArgs):
     """`reset` plays a trained policy for h steps, h uniform over 0 … `horizon` − 1, and returns where that leads.
 
     `run_or_policy` is the directory of a `fail` run, of a `foobar` run (its forward policy is taken), any directory with
-    a saved policy, or a policy. `horizon` is the run's unless told, else the environment's time limit. A roll-in in which
-    the episode ends is drawn anew, its h included. From there on `step` is the environment's own, and so is the clock: a
-    time limit of 200 leaves 200 − h steps. `info["roll_in_steps"]` of `reset` is h.
+    a saved policy, or a policy. `horizon` is by default the run's, else the environment's time limit. If the episode
+    ends during the roll-in, a new roll-in with a new h is played. After that, `step` is the environment's own. Its time
+    limit includes the roll-in: a limit of 200 leaves 200 − h steps. `info["roll_in_steps"]` of `reset` is h.
 
-    `reset(seed=…)` makes environment and roll-ins reproducible; `seed` does so for the first reset that is given none.
+    `reset(seed=…)` makes environment and roll-ins reproducible; `seed` is used by the first reset without one.
     """
 
     def __init__(
@@ -124,19 +123,21 @@ class LearnedReset(gymnasium.Wrapper, RecordConstructorArgs):
         self.horizon = _first(horizon, own, env.spec.max_episode_steps if env.spec else None)
         self.actor = Actor(policy, env)
         self.steps = 0
-        """Steps taken in the environment, roll-ins included: what to compare learners at."""
+        """Steps taken in the environment, roll-ins included. Compare learners by this number."""
         self.roll_in_steps = 0
-        """Those of roll-ins, the ones drawn anew included."""
+        """Steps taken during roll-ins, the repeated ones included."""
         self._seed = seed
         self._rng = np.random.default_rng()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         seed, self._seed = self._seed if seed is None else seed, None
         if seed is not None:
-            self._rng = np.random.default_rng((seed, 1))  # seed alone would repeat the environment's own numbers
+            self._rng = np.random.default_rng(
+                (seed, 1)
+            )  # not the seed itself: the environment draws its numbers from that
         while True:
             observation, info = self.env.reset(seed=seed, options=options)
-            seed = None  # a second try goes on with the same random numbers
+            seed = None  # a second try continues the random numbers of the first
             steps, number = int(self._rng.integers(self.horizon)), int(self._rng.integers(2**31))
             self.actor.begin(number)
             for h in range(steps):

@@ -1,4 +1,4 @@
-"""States of a behaviour policy of mixed quality in a Gymnasium environment, as logs would hold them."""
+"""Collects the states of a behaviour policy in a Gymnasium environment, as logs hold them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hyrlo.data.states import ObservationDataset
 from hyrlo.envs.gym.world import GymWorld
 
 AT_ONCE = 2**25
-"""Numbers kept in memory at a time, about: every step of every episode is recorded."""
+"""Numbers in memory at a time, approximately: every step of every episode is recorded."""
 
 
 class Noisy(Policy):
-    """Another policy, each action replaced by a uniform one with probability `epsilon`."""
+    """A policy whose actions are replaced by uniform ones with probability `epsilon`."""
 
     policy: Policy
     uniform: Policy
@@ -39,7 +39,7 @@ class Noisy(Policy):
 def collect_states(
     world: GymWorld, policies: Sequence[Policy], episodes: int, epsilon: float = 0.0, seed: int = 0
 ) -> ObservationDataset:
-    """The environment's own observations, `episodes` split evenly over `policies` (none: uniform actions).
+    """The environment's own observations, `episodes` split evenly over `policies`; uniform actions if there are none.
 
     An episode that ended has no states after the one it ended with, so that later steps have fewer states.
     """
@@ -64,7 +64,7 @@ def _split(total: int, parts: int) -> list[int]:
 
 
 def _play(world: GymWorld, policy: Policy, episodes: int, key: PRNGKeyArray) -> Iterator[Float[np.ndarray, "h n obs"]]:
-    """All states of the episodes, some episodes at a time."""
+    """All states of the episodes, in batches."""
     spec, model = world.spec, world.trace_model()
     most = max(world.config.num_envs, AT_ONCE // (spec.horizon * spec.observation_size))
     for begin in range(0, episodes, most):

@@ -1,4 +1,4 @@
-"""Environments that can be put back into a state: of the simulator, or the one that an observation tells."""
+"""Resets an environment to a simulator state, or to the state of an observation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hyrlo.envs.gym.wrappers import Absorbing, SetState
 
 @runtime_checkable
 class Resettable(Protocol):
-    """A simulator that can be put back into a state it was in, to the last bit."""
+    """A simulator whose state can be read and restored exactly."""
 
     def get_state(self) -> Float[np.ndarray, " state"]: ...
 
@@ -48,7 +48,7 @@ class MujocoState:
 
 
 def resettable(env: gymnasium.Env) -> Resettable:
-    """The environment itself, if it has `get_state` and `set_state`, or what gives a MuJoCo simulation both."""
+    """The environment itself if it has `get_state` and `set_state`; for MuJoCo, an adapter with both."""
     if isinstance(env.unwrapped, Resettable):
         return env.unwrapped
     if _is_mujoco(env):
@@ -57,7 +57,7 @@ def resettable(env: gymnasium.Env) -> Resettable:
 
 
 def _is_mujoco(env: gymnasium.Env) -> bool:
-    """Without importing MuJoCo, which need not be installed."""
+    """Checked without importing MuJoCo, which may not be installed."""
     return all(hasattr(env.unwrapped, name) for name in ("model", "data", "set_state", "init_qpos"))
 
 
@@ -86,7 +86,7 @@ def set_acrobot(env: gymnasium.Env, observation: Float[np.ndarray, " obs"]) -> b
 
 
 def set_positions_and_velocities(env: gymnasium.Env, observation: Float[np.ndarray, " obs"]) -> None:
-    """MuJoCo, where an observation is all positions and then all velocities."""
+    """For MuJoCo environments whose observation is all positions, then all velocities."""
     inner: Any = env.unwrapped
     inner.set_state(*np.split(observation.astype(np.float64), [inner.model.nq]))
 
@@ -101,7 +101,7 @@ KNOWN: tuple[tuple[type[gymnasium.Env], SetState], ...] = (
 
 
 def known_set_state(name: str, env: Absorbing) -> SetState:
-    """The function for a known environment, or an error that says what to give instead."""
+    """The function of a known environment."""
     inner: Any = env.unwrapped
     for kind, set_state in KNOWN:
         if isinstance(inner, kind):
@@ -115,7 +115,7 @@ def known_set_state(name: str, env: Absorbing) -> SetState:
 
 
 def _observes_everything(env: Absorbing) -> bool:
-    """Whether positions and velocities are the observation: sizes fit, and one observation gives the same again."""
+    """Whether the observation is all positions and velocities: resetting to an observation gives the same observation."""
     inner: Any = env.unwrapped
     if inner.model.nq + inner.model.nv != env.size or not hasattr(inner, "_get_obs"):
         return False

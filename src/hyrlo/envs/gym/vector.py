@@ -17,19 +17,19 @@ from hyrlo.core.errors import HyrloError
 from hyrlo.envs.gym.wrappers import Absorbing, Start
 
 PATIENCE = 600.0
-"""Seconds that a worker process may take for one step or reset before it is taken for stuck."""
+"""Seconds that a worker process may take for one step or reset."""
 
 
 class News(NamedTuple):
-    """What a batch of environments said besides observations and rewards."""
+    """What a batch of environments reports besides observations and rewards."""
 
     ended: Bool[np.ndarray, " n"]
     success: Bool[np.ndarray, " n"] | None
-    """None where no environment said anything about success."""
+    """None if no environment reported success or failure."""
 
 
 class Vector:
-    """`count` environments that are reset and stepped together. Every error is one line with the step and the seed."""
+    """`count` environments that are reset and stepped together. Errors name the step and the seed of the episode."""
 
     def __init__(self, name: str, make: Sequence[Callable[[], Absorbing]], asynchronous: bool):
         self.name, self.count = name, len(make)
@@ -59,14 +59,14 @@ class Vector:
             problem = f"a worker process died at step {h}{self._whose(self.envs.processes)}"
         except multiprocessing.TimeoutError:
             problem = f"a worker process gave no answer within {PATIENCE:.0f} s at step {h}"
-        except BaseException:  # Ctrl-C: the answers still to come would be taken for those to the next question
+        except BaseException:  # Ctrl-C: answers that are still to come would be read as those of the next call
             self.close()
             raise
         self.close()
-        raise HyrloError(f"{self.name}: {problem}; see to it (memory?), then --resume continues")
+        raise HyrloError(f"{self.name}: {problem}; check that enough memory is free, then continue with --resume")
 
     def _whose(self, processes: Sequence[Any]) -> str:
-        """The episode and the exit code of the process that is dead; that it is may be known a moment later."""
+        """The seed of the episode and the exit code of the dead process. It may take a moment until it is reported dead."""
         wait([process.sentinel for process in processes], timeout=1.0)
         for process, seed in zip(processes, self.seeds, strict=True):
             if not process.is_alive():
@@ -78,7 +78,7 @@ class Vector:
             row = int(infos["_error"].argmax())
             raise HyrloError(
                 f"{self.name}: raised {infos['error'][row]} at step {h} of the episode with seed {self.seeds[row]}; "
-                "fix the environment, then --resume continues"
+                "fix the environment, then continue with --resume"
             )
         ended = infos.get("ended")
         return News(np.zeros(self.count, bool) if ended is None else ended, infos.get("success"))
@@ -89,7 +89,7 @@ class Vector:
             entries = values[row][~np.isfinite(values[row])] if values.ndim > 1 else values[row : row + 1]
             raise HyrloError(
                 f"{self.name}: {what} is {entries[0]} at step {h} of the episode with seed {self.seeds[row]}; "
-                "anything non-finite is refused"
+                "fix the environment: all values must be finite"
             )
         return values
 
@@ -98,7 +98,7 @@ class Vector:
         return bool(self.envs.closed)
 
     def close(self) -> None:
-        """End worker processes, whatever they are doing."""
+        """End the worker processes."""
         if self.closed:
             return
         if isinstance(self.envs, AsyncVectorEnv):
@@ -115,13 +115,13 @@ def _workers(name: str, make: Sequence[Callable[[], Absorbing]]) -> AsyncVectorE
         return AsyncVectorEnv(make, context=context, copy=False)
     except (EOFError, ConnectionError):
         raise HyrloError(
-            f"{name}: a worker process died at its start; what it said is above. The environment must be importable "
+            f"{name}: a worker process died when it started; its output is above. The environment must be importable "
             "there, and a script must start under `if __name__ == '__main__':`"
         ) from None
 
 
 def _stop(envs: AsyncVectorEnv, patience: float = 2.0) -> None:
-    """Let the workers close their environments; end those that do not."""
+    """Ask the workers to close their environments; kill those that do not within `patience` seconds."""
     for pipe in envs.parent_pipes:
         with suppress(OSError, AttributeError):
             pipe.send(("close", None))

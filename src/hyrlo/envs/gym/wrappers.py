@@ -1,4 +1,4 @@
-"""One Gymnasium environment as algorithms see it: flat states with a flag, actions from −1 to 1, an end that absorbs.
+"""One Gymnasium environment as algorithms see it: flat states with an ended flag, actions in [−1, 1].
 
 Worker processes import this module; it works in NumPy and needs no accelerator.
 """
@@ -25,27 +25,27 @@ FLATTENED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBina
 
 
 class Start(NamedTuple):
-    """How the episodes of a batch begin: the first `rows` environments play, the others rest."""
+    """How the episodes of a batch begin. The first `rows` environments play, the others are idle."""
 
     rows: int
     observations: Float[np.ndarray, "n obs"] | None = None
-    """Where to begin, with the flag; None is the environment's own initial distribution."""
+    """Initial states, with the flag; None: the environment's own initial distribution."""
     at: int = 0
-    """The step of `observations`."""
+    """The step that `observations` belong to."""
     set_state: Any = None
-    """A `SetState` behind `gymnasium.vector.utils.CloudpickleWrapper`, which takes it to a worker process."""
+    """A `SetState` in a `gymnasium.vector.utils.CloudpickleWrapper`, which can be sent to a worker process."""
 
 
 class Absorbing(gymnasium.Wrapper):
-    """Flat states with a last dimension that is 0 while the episode runs; after its end, zeros and 1.
+    """Flat states with a last dimension, the ended flag: 0 while the episode runs, 1 after its end.
 
-    The observation with which an episode ends is still a state of flag 0, as in logs. From the step after it the state
-    is zeros and 1, rewards are 0 and the inner environment rests until `reset`. It is never reported as done, so that
-    vector environments do not start a new episode by themselves; `info` has the news instead:
+    The last observation of an episode is still a state of flag 0, as in logs. After it the state is absorbing: zeros and
+    flag 1, with rewards 0, and the inner environment is not stepped until `reset`. `terminated` and `truncated` are always
+    False, so that vector environments do not start a new episode by themselves. `info` has instead:
 
-    * `ended`: this step ended the episode. Time that runs out at the horizon does not count.
-    * `success`: as the environment says in `success` or `is_success`, where it changes.
-    * `error`: the environment raised; after that it rests.
+    * `ended`: this step ended the episode. Reaching the horizon does not count.
+    * `success`: `success` or `is_success` of the environment, when it changes.
+    * `error`: the environment raised this error; it is not stepped again until `reset`.
     """
 
     def __init__(self, env: gymnasium.Env, horizon: int, index: int = 0):
@@ -97,7 +97,7 @@ class Absorbing(gymnasium.Wrapper):
         return state, reward, False, False, news
 
     def _rests(self, start: Start) -> bool:
-        """Beyond the rows that play, or told to begin after the end."""
+        """Whether this environment is idle: its row does not play, or it begins in the absorbing state."""
         if self.index >= start.rows:
             return True
         return start.observations is not None and bool(start.observations[self.index, -1] > 0.5)
@@ -108,7 +108,7 @@ class Absorbing(gymnasium.Wrapper):
         return state
 
     def _news(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Success where it changes: merging the `info` of many environments is slow."""
+        """Success, when it changes: merging the `info` of many environments is slow."""
         said = info.get("success", info.get("is_success"))
         if said is None or (success := bool(np.any(said))) is self.success or self.success:
             return {}
@@ -121,14 +121,14 @@ class Absorbing(gymnasium.Wrapper):
 
 
 def describe(error: Exception) -> str:
-    """What was raised, and where."""
+    """An error in one line: its type, message, file and line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     said = textwrap.shorten(str(error), 300, placeholder=" …").rstrip(".")
     return f"{type(error).__name__}{': ' * bool(said)}{said} ({Path(last.filename).name}, line {last.lineno})"
 
 
 def flattener(space: spaces.Space) -> Callable[[Any], np.ndarray]:
-    """Observation to vector; a vector stays what it is."""
+    """A function from an observation of this space to a vector."""
     _check_flattened(space)
     if isinstance(space, spaces.Box):
         return (lambda observation: observation) if len(space.shape) == 1 else np.ravel
@@ -147,7 +147,7 @@ def _check_flattened(space: spaces.Space) -> None:
 
 
 def action_converter(space: spaces.Space) -> tuple[Callable[[Any], Any], spaces.Space]:
-    """From the actions of algorithms, 0 … n−1 or vectors in [−1, 1], to the environment's; and the space of the former."""
+    """A function from an algorithm's action (0 … n−1, or in [−1, 1]) to the environment's, and the algorithm's space."""
     if isinstance(space, spaces.Discrete):
         first = np.int64(space.start)
         return lambda action: action + first, spaces.Discrete(int(space.n))
@@ -158,7 +158,7 @@ def action_converter(space: spaces.Space) -> tuple[Callable[[Any], Any], spaces.
         )
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise HyrloError(
-            f"the bounds of action space {space} are not finite, so that there is nothing to scale [-1, 1] to; wrap the "
+            f"the bounds of action space {space} are not finite, so that [-1, 1] cannot be scaled to them; wrap the "
             "environment with gymnasium.wrappers.TransformAction and a bounded Box, register that and give gym:MODULE:ID"
         )
     shape, dtype = space.shape, space.dtype
