@@ -4,7 +4,6 @@ Names are imported when they are first used, so that `import hyrlo` is quick.
 """
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
@@ -74,5 +73,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if "gymnasium" in sys.modules:
-    importlib.import_module("hyrlo.envs")  # registers the lock
+importlib.import_module("hyrlo.envs")  # registers the lock with Gymnasium
