@@ -33,12 +33,14 @@ from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP, Dynamics, Whitened
 from hyrlo.core.policies import Gaussian, Mixture, Policy, Softmax, Stack, switch
+from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward.dynamics import (
     DynamicsConfig,
-    Memory,
+    add_steps,
     as_vectors,
     create_dynamics,
+    create_memory,
     learn_dynamics,
     past_of,
     pasts,
@@ -142,19 +144,19 @@ def track(
     shift, scale = (jnp.asarray(x) for x in whitening(source, spec))
     policy_key, dynamics_key, feature_key = jax.random.split(fold_in(key, spec.horizon), 3)
     frequencies = jax.random.normal(feature_key, (spec.observation_size, config.features // 2))
-    dynamics = create_dynamics(dynamics_key, spec, shift, scale, config.dynamics)
+    dynamics = create_dynamics(dynamics_key, spec, Whitening(shift, scale), config.dynamics)
     history = config.dynamics.history
-    memory = Memory.create(spec, config.dynamics.memory if estimator == "model" else 1, history)
+    memory = create_memory(spec, config.dynamics.memory if estimator == "model" else 1, history)
     start = fresh_policies(policy_key, source, spec, k, shift, scale, config)
-    phase = run.phase("forward", range(0, spec.horizon, k), (start, dynamics, tuple(memory)), model)
+    phase = run.phase("forward", range(0, spec.horizon, k), (start, dynamics, memory), model)
     for h in phase:
-        forward, dynamics, memory = phase.state[0], phase.state[1], Memory(*phase.state[2])
+        forward, dynamics, memory = phase.state
         stop = min(h + k * config.ahead, spec.horizon)
         newest = h + k * (config.ahead - 1)
         if h > 0 and newest < spec.horizon:
             forward = forward.with_step(newest, begun_from(forward[newest - k], forward[newest]))
         goals = goals_after(source, h, stop, frequencies, shift, scale, spec.ends, config, k * config.ahead)
-        near = Memory.create(spec, config.rounds * samples * k * config.ahead, history)
+        near = create_memory(spec, config.rounds * samples * k * config.ahead, history)
         seen: list[Starts] = []
         metrics: dict[str, float] = {}
         for r in range(config.rounds):
@@ -167,16 +169,17 @@ def track(
             seen.append(starts_of(batch, h, forward[h], spec))
             starts = jax.tree.map(lambda *x: filled(np.concatenate(x), config.rounds * samples), *seen)
             if estimator == "model":
-                memory, near = memory.add(batch, 0, stop, spec), near.add(batch, h, stop, spec)
+                memory = add_steps(memory, batch, jnp.asarray(0), jnp.asarray(stop), spec)
+                near = add_steps(near, batch, jnp.asarray(h), jnp.asarray(stop), spec)
                 dynamics, error = learn_dynamics(learn_key, dynamics, memory, near, config.dynamics)
                 metrics["model_error"] = float(error)
             some, mmd, ess = steer(
-                steer_key, forward.some(h, config.ahead), starts, goals, dynamics, estimator, k, config
+                steer_key, forward.block(h, config.ahead), starts, goals, dynamics, estimator, k, config
             )
-            forward = forward.with_some(h, some)
+            forward = forward.with_block(h, some)
         metrics |= {"mmd": float(mmd), "ess": float(ess)}
         ready = min(h + k, spec.horizon)
-        state = (forward, dynamics, tuple(memory))
+        state = (forward, dynamics, memory)
         phase.done(h, state, evaluate=switch(forward, at=ready, to=spec.uniform()), **metrics)
     return phase.state[0]
 
