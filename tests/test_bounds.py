@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hyrlo.cli.main import main
 from hyrlo.core.errors import HyrloError
-from hyrlo.theory.bounds import GUARANTEES, TABLE_1, Problem, Rate
+from hyrlo.theory.bounds import GUARANTEES, TABLE_1, BoundInputs, Rate
 
 READINGS = ("printed", "proved")
 WHOLE = ("horizon", "actions", "rounds")
@@ -27,7 +27,7 @@ ONLY_PRINTED, ONLY_PROVED = {"constant"}, {"v_max", "least_squares"}
 
 positive = st.floats(0.5, 20)
 problems = st.builds(
-    Problem,
+    BoundInputs,
     horizon=st.integers(1, 50),
     actions=st.integers(1, 20),
     coverage=positive,
@@ -46,7 +46,7 @@ problems = st.builds(
 )
 
 
-def grown(problem: Problem, name: str, by: float) -> Problem:
+def grown(problem: BoundInputs, name: str, by: float) -> BoundInputs:
     value = getattr(problem, name)
     if name == "gamma":
         return replace(problem, gamma=value + (1 - value) * by / 10)
@@ -105,7 +105,7 @@ def test_a_rate_worked_out_by_hand():
 
 
 # |F| = |Π| = e and δ = 1/e make every printed logarithm a whole number.
-SMALL = Problem(
+SMALL = BoundInputs(
     horizon=2, actions=4, coverage=3.0, rank=5.0, log_functions=1.0, delta=math.exp(-1), v_max=1.0, gamma=0.5
 )
 
@@ -169,7 +169,7 @@ def test_the_stationary_theorems_worked_out_by_hand():
 )
 def test_nonsense_is_refused(field, value, message):
     with pytest.raises(HyrloError, match=message):
-        Problem(**{field: value})
+        BoundInputs(**{field: value})
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_the_command_says_what_is_wrong_in_one_line(options, message, capsys):
 
 def test_the_command_prints_the_calculators_numbers(capsys):
     asked = "--horizon 10 --actions 4 --coverage 3 --log-functions 7 --rank 2"
-    problem = Problem(horizon=10, actions=4, coverage=3.0, log_functions=7.0, rank=2.0)
+    problem = BoundInputs(horizon=10, actions=4, coverage=3.0, log_functions=7.0, rank=2.0)
     assert main(["bound", "--epsilon", "0.5", "--json", *asked.split()]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in said["bounds"]] == list(TABLE_1)

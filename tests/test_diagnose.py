@@ -16,7 +16,9 @@ from hyrlo.core.files import write_json
 from hyrlo.core.serialize import save_policy
 from hyrlo.data.states import ObservationDataset
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, StepReport, ranges, reach, step_reports
-from hyrlo.diagnostics.report import advice, describe_data, verdict
+from hyrlo.diagnostics.diagnosis import diagnose, forward_config
+from hyrlo.diagnostics.report import describe_data
+from hyrlo.diagnostics.verdict import advice, verdict
 from hyrlo.distances.two_sample import Comparison, Effects, MmdTest, TestConfig
 from hyrlo.envs import make
 from hyrlo.envs.lock import BAD, LockConfig, behaviour_occupancy
@@ -94,7 +96,7 @@ def test_data_that_begin_elsewhere_are_flagged_at_step_zero(fallen):
 
 
 def compared(gaps, missed=None, adjusted=0.0, mmd2=None, missed_roll_in=0.0):
-    """A comparison with these effect sizes, and everything significant unless told."""
+    """A comparison with these effect sizes, and everything significant by default."""
     n = len(gaps)
     intervals = dict.fromkeys(("gap", "js", "missed", "stray"), (0.0, 0.1))
     effects = [
@@ -186,6 +188,14 @@ def test_the_same_seed_gives_the_same_report_and_json_is_printed(states, report,
     assert run("diagnose", "lock", "--data", states, "--seed", 1, "--out", again, "--quiet", "--json", *SMALL) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((report / "report.json").read_text())
     assert (again / "report.json").read_bytes() == (report / "report.json").read_bytes()
+
+
+def test_python_gives_the_report_of_the_command(states, report):
+    config = DiagnoseConfig(episodes=100, passes=1, test=TestConfig(most=50, permutations=19, updates=30, resamples=20))
+    world = make("lock", 3)
+    found = diagnose(world, states, config=config, forward=forward_config(world, samples=60), seed=1)
+    assert found.to_json() == json.loads((report / "report.json").read_text())
+    assert found.flagged == [row.step for row in found.steps if row.flagged]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyrlo.core.errors import DataError
-from hyrlo.data import readers
+from hyrlo.data.minari import states_of_episodes
 from hyrlo.data.states import ObservationDataset
 from tests.logs import episodes_of_any_length, few, same_steps
 
@@ -54,7 +54,7 @@ def test_a_shorter_horizon_takes_the_first_steps():
 @few
 @given(episodes=episodes_of_any_length(), more=st.integers(0, 3))
 def test_every_episode_is_somewhere_at_every_step(episodes, more):
-    data = readers._from_episodes(episodes, "walk", check_finite=True)
+    data = states_of_episodes(episodes, "walk", check_finite=True)
     ended = len({len(e) for e in episodes}) > 1
     flagged = data.with_ended(data.horizon + more * ended)
     for h, states in enumerate(flagged.steps):

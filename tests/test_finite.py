@@ -19,7 +19,7 @@ from hyrlo.diagnostics.coverage import (
 )
 from hyrlo.distances.value import (
     BoundedWitnesses,
-    FiniteWitnesses,
+    WitnessTable,
     greedy_witnesses,
     ipm,
     total_variation,
@@ -216,8 +216,8 @@ def test_ipms_are_symmetric_and_zero_between_equals(seed):
     values = rng.uniform(size=(3, 5, 2))
     p, q = rng.dirichlet(np.ones(5), size=2)
     for witnesses in (
-        FiniteWitnesses(value_witnesses(values)),
-        FiniteWitnesses(greedy_witnesses(values)),
+        WitnessTable(value_witnesses(values)),
+        WitnessTable(greedy_witnesses(values)),
         BoundedWitnesses(),
     ):
         assert ipm(witnesses, p, q) == pytest.approx(ipm(witnesses, q, p))
@@ -241,7 +241,7 @@ def test_on_samples_it_is_the_same_as_on_their_frequencies():
     x, y = (np.eye(4)[rng.integers(4, size=n)] for n in (50, 70))
     functions = [lambda s, f=f: s @ f for f in values]
     distance, (f, action) = value_ipm(functions, x, y)
-    assert distance == pytest.approx(ipm(FiniteWitnesses(value_witnesses(values)), x.mean(axis=0), y.mean(axis=0)))
+    assert distance == pytest.approx(ipm(WitnessTable(value_witnesses(values)), x.mean(axis=0), y.mean(axis=0)))
     g = values[f].max(axis=1) - values[f][:, action]
     assert abs(x.mean(axis=0) @ g - y.mean(axis=0) @ g) == pytest.approx(distance)
     assert value_ipm(functions, x, x)[0] == 0

@@ -12,8 +12,7 @@ from hyrlo.core.access import ResetModel, TraceModel, evaluate
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Mixture, Policy, Uniform, UniformBox, switch
 from hyrlo.envs.gym.collect import collect_states
-from hyrlo.envs.gym.model import episode_seeds
-from hyrlo.envs.gym.world import GymTraceModel
+from hyrlo.envs.gym.model import GymTraceModel, episode_seeds
 from tests.gym_envs import ACTIONS, OBSERVATIONS
 from tests.locks import LOCK, always
 from tests.locks import H as LOCK_H

@@ -10,8 +10,8 @@ import pytest
 import hyrlo
 from hyrlo.cli.main import main
 from hyrlo.core.policies import switch
+from hyrlo.envs.gym.model import GymResetModel
 from hyrlo.envs.gym.reset import Resettable, resettable
-from hyrlo.envs.gym.world import GymResetModel
 from tests.locks import always
 from tests.walks import KEY, LOCK_ID, SMALL, Constant, message, walk
 

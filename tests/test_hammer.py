@@ -20,7 +20,7 @@ from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import hammer
 from hyrlo.envs.gym.model import episode_seeds
-from hyrlo.envs.gym.world import load_libraries
+from hyrlo.envs.gym.sources import load_libraries
 from hyrlo.envs.gym.wrappers import Start
 from hyrlo.envs.hammer import NAME, HammerConfig, HammerVector, single_hammer
 from hyrlo.experiments.hammer_expert import ARRAYS, expert_states, expert_transitions, load_expert

@@ -10,7 +10,7 @@ from hyrlo.cli.main import main
 from hyrlo.core.errors import HyrloError
 from hyrlo.diagnostics.coverage import coverage, forward_coverage
 from hyrlo.distances.value import total_variation
-from hyrlo.envs import DEFAULT_HORIZONS, ENVIRONMENTS, make
+from hyrlo.envs import ENVIRONMENTS, make
 from hyrlo.experiments.theory_hardness import check_tree, check_tv, reset_episodes
 from hyrlo.theory.finite import state_frequencies
 from hyrlo.theory.hardness import hard_tree, hard_tv, search, search_is_blind, tv_minimisers, tv_of
@@ -95,7 +95,7 @@ def test_the_statements_that_hold_and_those_that_do_not():
 
 
 def test_worlds_by_name():
-    assert {"hard-tree", "hard-tv"} <= set(ENVIRONMENTS) & set(DEFAULT_HORIZONS)
+    assert {"hard-tree", "hard-tv"} <= set(ENVIRONMENTS)
     world = make("hard-tree", 5)
     data = world.behaviour_data(seed=1, episodes=10)
     assert np.array_equal(state_frequencies(data), world.hard.offline)

@@ -12,7 +12,7 @@ from hyrlo.core.errors import HyrloError
 from hyrlo.core.jax_model import JaxResetModel
 from hyrlo.core.policies import switch
 from hyrlo.data.states import ObservationDataset
-from hyrlo.envs import DEFAULT_HORIZONS, ENVIRONMENTS, make
+from hyrlo.envs import ENVIRONMENTS, make
 from hyrlo.envs.lock import (
     BAD,
     Lock,
@@ -125,7 +125,7 @@ def test_short_adversarial_locks_and_wrong_names():
 def test_every_environment_has_a_line_and_a_horizon():
     own = {"discounted", "gym:<id>"}  # these know their horizon themselves
     assert set(ENVIRONMENTS) == {"lock", *NAMES, "hard-tree", "hard-tv", "hammer-binary", *own}
-    assert set(DEFAULT_HORIZONS) == set(ENVIRONMENTS) - own
+    assert {name for name, e in ENVIRONMENTS.items() if e.horizon is None} == own
     assert make("lock").spec.horizon == 100
     assert [make(name).env.adversarial for name in ("lock", *NAMES)] == [False, False, True]
 

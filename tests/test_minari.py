@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from hyrlo.cli.main import main
-from hyrlo.data.readers import read_states, write_minari
+from hyrlo.data.minari import write_minari
+from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset
 from tests.logs import BOX, BY_STEP, EPISODES, command_refused, episodes_of_any_length, few, record, refused, same_steps
 

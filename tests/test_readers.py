@@ -1,10 +1,11 @@
 """Logs in tables: what is written reads back as the same states, and what is wrong is said in one line."""
 
-import importlib.util
+import importlib
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pyarrow
 import pytest
@@ -14,10 +15,10 @@ from pyarrow import parquet
 
 from hyrlo.cli.main import main
 from hyrlo.core.errors import DataError
-from hyrlo.data import readers
-from hyrlo.data.readers import read_states, write_minari
+from hyrlo.data.minari import write_minari
+from hyrlo.data.readers import as_states, read_states
 from hyrlo.data.states import ObservationDataset
-from hyrlo.data.transitions import TransitionDataset, load_states
+from hyrlo.data.transitions import TransitionDataset
 from tests.logs import (
     BY_STEP,
     EPISODES,
@@ -46,7 +47,7 @@ pytestmark = [
 def test_any_finite_table_reads_back(tmp_path, name, steps):
     WRITERS[name](tmp_path / name, table(steps))
     same_steps(read_states(tmp_path / name), steps)
-    same_steps(load_states(str(tmp_path / name)), steps)
+    same_steps(as_states(str(tmp_path / name)), steps)
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -214,13 +215,33 @@ def test_an_extra_that_is_not_installed(source, module, extra, tmp_path, monkeyp
 def test_npz_and_csv_need_no_extra(tmp_path, monkeypatch):
     for module in ("minari", "h5py", "pyarrow"):
         monkeypatch.setitem(sys.modules, module, None)
-    spec = importlib.util.spec_from_file_location("fresh", readers.__file__)
-    fresh = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fresh)
+    for module in [name for name in sys.modules if name.startswith("hyrlo.data")]:
+        monkeypatch.delitem(sys.modules, module)
+    fresh = importlib.import_module("hyrlo.data.readers")
     steps = [np.ones((2, 3), np.float32)] * 2
     for name in ("a.csv", "a.npz"):
         WRITERS[name](tmp_path / name, table(steps))
         same_steps(fresh.read_states(tmp_path / name), steps)
+
+
+def test_states_in_any_form(tmp_path):
+    observations = np.random.default_rng(0).random((5, 3, 2, 2)).astype(np.float32)
+    steps = observations.reshape(5, 3, 4).swapaxes(0, 1)
+    data = as_states(observations)
+    same_steps(data, steps)
+    assert as_states(data) is data
+    same_steps(as_states(jnp.asarray(observations)), steps)
+    np.savez(tmp_path / "a.npz", observations=observations)
+    same_steps(as_states(tmp_path / "a.npz"), steps)
+    for wrong, said in (
+        (3, "data: got a int"),
+        ([[1.0]], "data: got a list"),
+        (np.ones(3), "data: observations has shape"),
+    ):
+        with pytest.raises(DataError, match=said):
+            as_states(wrong)
+    with pytest.raises(DataError, match="timestep 1, state 0, dimension 0 is nan"):
+        as_states(np.array([[[0.0], [np.nan]]]))
 
 
 # Options
@@ -230,7 +251,7 @@ def test_max_episodes_of_trajectories(tmp_path):
     observations = np.random.default_rng(0).random((5, 3, 2)).astype(np.float32)
     np.savez(tmp_path / "a.npz", observations=observations)
     same_steps(read_states(tmp_path / "a.npz", max_episodes=2), observations[:2].swapaxes(0, 1))
-    same_steps(load_states(tmp_path / "a.npz", max_episodes=9), observations.swapaxes(0, 1))
+    same_steps(read_states(tmp_path / "a.npz", max_episodes=9), observations.swapaxes(0, 1))
     np.savez(tmp_path / "a.npz", observations=np.zeros(()))
     refused(tmp_path / "a.npz", "shape ()", max_episodes=2)
 
@@ -245,7 +266,7 @@ def test_max_episodes_where_there_are_none(tmp_path):
         tmp_path / "t.npz", observations=step.states, actions=step.actions, rewards=step.rewards,
         next_observations=step.next_states, timesteps=np.zeros(2, int),
     )  # fmt: skip
-    refused(tmp_path / "t.npz", "leave out --max-episodes", read=load_states, max_episodes=1)
+    refused(tmp_path / "t.npz", "leave out --max-episodes", max_episodes=1)
     for most in (0, -1):
         with pytest.raises(DataError, match=f"--max-episodes is {most}; give at least 1"):
             read_states("minari:walk-v0", max_episodes=most)

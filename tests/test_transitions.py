@@ -10,8 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from hyrlo.cli.main import main
 from hyrlo.core.errors import DataError
+from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset
-from hyrlo.data.transitions import TransitionDataset, Transitions, has_actions_and_rewards, load_states
+from hyrlo.data.transitions import TransitionDataset, Transitions, has_actions_and_rewards
 from hyrlo.envs import make
 from hyrlo.envs.lock import BAD
 
@@ -93,7 +94,7 @@ def test_trajectories_survive_saving(path, whole_episodes):
         np.testing.assert_array_equal(file["rewards"], rewards)
     same(TransitionDataset.load(path), data)
     states = ObservationDataset.from_trajectories(observations)
-    assert data.observations().fingerprint() == load_states(path).fingerprint() == states.fingerprint()
+    assert data.observations().fingerprint() == read_states(path).fingerprint() == states.fingerprint()
     assert has_actions_and_rewards(path)
 
 
@@ -103,7 +104,7 @@ def test_unpaired_tuples_survive_saving(path, steps):
     data = TransitionDataset(steps)
     data.save(path)
     same(TransitionDataset.load(path), data)
-    states = load_states(path)
+    states = read_states(path)
     assert states.horizon == data.horizon == len(steps)
     assert states.fingerprint() == data.observations().fingerprint()
     np.testing.assert_array_equal(states.at(data.horizon), steps[-1].next_states)
@@ -329,11 +330,11 @@ def test_files_that_are_no_transitions(path):
 def test_states_load_whether_or_not_there_is_more(path):
     states = ObservationDataset.from_trajectories(np.random.default_rng(0).random((3, 4, 2)))
     states.save(path)
-    assert load_states(path).fingerprint() == states.fingerprint()
+    assert read_states(path).fingerprint() == states.fingerprint()
     assert not has_actions_and_rewards(path)
     one_step = some_data(3)
     np.savez(path, **dict(zip(UNPAIRED, (*one_step.at(0), np.zeros(3, int)), strict=True)))
-    assert load_states(path).fingerprint() == one_step.observations().fingerprint()
+    assert read_states(path).fingerprint() == one_step.observations().fingerprint()
 
 
 # The lock's behaviour

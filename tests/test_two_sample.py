@@ -8,7 +8,7 @@ import scipy.integrate
 import scipy.stats
 
 from hyrlo.core.errors import HyrloError
-from hyrlo.distances.two_sample import Samples, TestConfig, compare, effects, held_out_scores, mmd_test, rank_test
+from hyrlo.distances.two_sample import PaddedStates, TestConfig, compare, effects, held_out_scores, mmd_test, rank_test
 
 RNG = np.random.default_rng(0)
 SHIFT = 1.5
@@ -23,7 +23,7 @@ def normal(*shape, shift=0.0):
 
 def samples(states, counts=None):
     counts = np.full(len(states), states.shape[1]) if counts is None else counts
-    return Samples(jnp.asarray(states), jnp.asarray(counts))
+    return PaddedStates(jnp.asarray(states), jnp.asarray(counts))
 
 
 # MMD
@@ -150,7 +150,7 @@ def test_false_alarms_are_controlled_over_steps():
 
 
 def test_intervals_are_those_of_resampled_shares():
-    ours, theirs = (Samples.shuffled(x, 0) for x in (OURS, THEIRS))
+    ours, theirs = (PaddedStates.shuffled(x, 0) for x in (OURS, THEIRS))
     scores = [jax.tree.map(np.asarray, s) for s in held_out_scores(jax.random.key(0), ours, theirs, SMALL)]
     one = [type(s)(s.logits[2], s.in_region[2]) for s in scores]
     found = effects(*one, TestConfig(resamples=4000), np.random.default_rng(0))

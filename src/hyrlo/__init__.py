@@ -1,16 +1,40 @@
-"""Hybrid reinforcement learning from offline observation alone."""
+"""Hybrid reinforcement learning from offline observation alone.
 
-from hyrlo.core.access import AccessError, ResetModel, TraceModel, evaluate
-from hyrlo.core.errors import DataError, HyrloError, RunError
-from hyrlo.core.policies import Policy, Uniform, switch
-from hyrlo.core.serialize import load_policy, save_policy
-from hyrlo.data.states import ObservationDataset
-from hyrlo.data.transitions import TransitionDataset
-from hyrlo.envs import make
-from hyrlo.runs.learned_reset import LearnedReset
-from hyrlo.runs.training import Trained, evaluate_run, load_run, preset_config, train
+Names are imported when they are first used, so that `import hyrlo` is quick.
+"""
 
-__version__ = "0.1.0"
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.2.0"
+
+if TYPE_CHECKING:
+    from hyrlo.core.access import ResetModel, TraceModel, evaluate
+    from hyrlo.core.errors import AccessError, DataError, HyrloError, RunError
+    from hyrlo.core.policies import Policy, Uniform, switch
+    from hyrlo.core.serialize import load_policy, save_policy
+    from hyrlo.data.readers import read_states
+    from hyrlo.data.states import ObservationDataset
+    from hyrlo.data.transitions import TransitionDataset
+    from hyrlo.envs import make
+    from hyrlo.runs.learned_reset import LearnedReset
+    from hyrlo.runs.training import Trained, config, evaluate_run, load_run, train
+
+_MODULES = {
+    "hyrlo.core.access": ("ResetModel", "TraceModel", "evaluate"),
+    "hyrlo.core.errors": ("AccessError", "DataError", "HyrloError", "RunError"),
+    "hyrlo.core.policies": ("Policy", "Uniform", "switch"),
+    "hyrlo.core.serialize": ("load_policy", "save_policy"),
+    "hyrlo.data.readers": ("read_states",),
+    "hyrlo.data.states": ("ObservationDataset",),
+    "hyrlo.data.transitions": ("TransitionDataset",),
+    "hyrlo.diagnostics": ("diagnose",),
+    "hyrlo.envs": ("make",),
+    "hyrlo.runs.learned_reset": ("LearnedReset",),
+    "hyrlo.runs.training": ("Trained", "config", "evaluate_run", "load_run", "train"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AccessError",
@@ -25,13 +49,30 @@ __all__ = [
     "Trained",
     "TransitionDataset",
     "Uniform",
+    "config",
+    "diagnose",
     "evaluate",
     "evaluate_run",
     "load_policy",
     "load_run",
     "make",
-    "preset_config",
+    "read_states",
     "save_policy",
     "switch",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hyrlo' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if "gymnasium" in sys.modules:
+    importlib.import_module("hyrlo.envs")  # registers the lock

@@ -14,7 +14,7 @@ from hyrlo.core.errors import HyrloError
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Blend, Greedy
 from hyrlo.core.regression import FitConfig
-from hyrlo.experiments.stationary import EPSILON, Problem, cpi_row
+from hyrlo.experiments.stationary import EPSILON, StationaryTask, cpi_row
 from hyrlo.runs.algorithms import ALGORITHMS
 from hyrlo.runs.directory import Run
 from hyrlo.theory.discounted import (
@@ -83,7 +83,7 @@ def test_the_stopping_test_looks_at_the_states_of_the_roll_in():
 
 @pytest.mark.parametrize("step", ["advantage", "accuracy", "sloppy"])
 def test_the_paper_s_bounds_on_one_mdp(step):
-    row = cpi_row(made := Problem.random(9), made.behaviour, step)
+    row = cpi_row(made := StationaryTask.random(9), made.behaviour, step)
     assert row["stopped"]
     assert 0 < row["updates"] <= row["most_updates"]
     assert row["least_gain"] >= EPSILON**2 / (8 * row["gamma"])
@@ -95,7 +95,7 @@ def test_the_paper_s_bounds_on_one_mdp(step):
 
 def test_values_as_plain_sums_need_more_updates_than_the_paper_allows():
     """8γ/ε² with ε on the scale of Σ γ^h r, as the paper defines values, is 8γ(1 − γ)²/ε² here: too few."""
-    row = cpi_row(made := Problem.random(2), made.behaviour, "accuracy")
+    row = cpi_row(made := StationaryTask.random(2), made.behaviour, "accuracy")
     assert row["gamma"] == 0.9
     assert row["updates"] > 2 * row["most_updates_plain_sums"]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.jax_model import JaxTraceModel
-from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, greedy_witnesses, ipm, value_witnesses
+from hyrlo.distances.value import BoundedWitnesses, WitnessTable, greedy_witnesses, ipm, value_witnesses
 from hyrlo.experiments.theory_guarantees import (
     fit_error,
     fixed_action_example,
@@ -31,10 +31,10 @@ from hyrlo.theory.finite_fail import (
     FinitePolicies,
     exact_returns,
     exactly,
-    fail,
-    foobar,
+    finite_fail,
+    finite_foobar,
+    finite_psdp,
     min_max_game,
-    psdp,
     sampled,
     sampled_returns,
     simulated,
@@ -50,7 +50,7 @@ def problem(seed, states=4, actions=3):
     """One step of a random MDP, offline states and random witnesses."""
     rng = np.random.default_rng(seed)
     mdp = FiniteMDP.random(seed, 1, states, actions)
-    witnesses = FiniteWitnesses(rng.uniform(size=(6, states)))
+    witnesses = WitnessTable(rng.uniform(size=(6, states)))
     return mdp, exactly(mdp)(0, uniform_policy(mdp)), rng.dirichlet(np.full(states, 0.3)), witnesses
 
 
@@ -103,13 +103,13 @@ def test_forward_and_backward_from_samples_match_the_data_and_find_the_optimum()
     data = sample_states(mdp.occupancy(behaviour), 4000)
     model = JaxTraceModel(mdp)
     collect, classes = sampled(model, 4000, jax.random.key(0)), [AllPolicies()] * 3
-    forward, games = fail(collect, state_frequencies(data), witnesses, classes, uniform_policy(mdp), 300)
+    forward, games = finite_fail(collect, state_frequencies(data), witnesses, classes, uniform_policy(mdp), 300)
     exact = [ipm(w, p, q) for w, p, q in zip(witnesses, mdp.occupancy(forward), mdp.occupancy(behaviour), strict=True)]
     assert max(exact) < 0.05
     assert len(games) == 3
     returns = sampled_returns(model, forward, 4000, jax.random.key(1))
     for functions in (values, [None] * 3):
-        backward, _ = psdp(returns, functions, uniform_policy(mdp))
+        backward, _ = finite_psdp(returns, functions, uniform_policy(mdp))
         assert mdp.value(backward) > mdp.optimal_value() - 0.02
     assert mdp.value(behaviour) < mdp.optimal_value() - 0.05
     assert model.ledger.episodes == 3 * 4000 + 2 * 3 * 4000
@@ -119,13 +119,15 @@ def test_psdp_is_exact_where_the_roll_in_goes_and_adversarial_ties_are_elsewhere
     mdp = FiniteMDP.random(5, 3, 4, 2)
     everywhere = np.full((3, 4), 0.25)
     values = deterministic_q(mdp)
-    backward, learned = psdp(exact_returns(mdp, everywhere), values, uniform_policy(mdp))
+    backward, learned = finite_psdp(exact_returns(mdp, everywhere), values, uniform_policy(mdp))
     assert mdp.value(backward) == pytest.approx(mdp.optimal_value())
     assert learned == pytest.approx(mdp.q(backward))
     case, roll_in = fixed_action_example()
     occupancy = case.mdp.occupancy(roll_in)
-    kind, _ = psdp(exact_returns(case.mdp, occupancy), case.values, uniform_policy(case.mdp))
-    cruel, _ = psdp(exact_returns(case.mdp, occupancy), case.values, uniform_policy(case.mdp), worst=case.offline)
+    kind, _ = finite_psdp(exact_returns(case.mdp, occupancy), case.values, uniform_policy(case.mdp))
+    cruel, _ = finite_psdp(
+        exact_returns(case.mdp, occupancy), case.values, uniform_policy(case.mdp), worst=case.offline
+    )
     assert (case.mdp.value(kind), case.mdp.value(cruel)) == (2, 1)
 
 
@@ -145,7 +147,7 @@ def test_value_classes_hold_the_values_of_whatever_psdp_returns():
         case = random_case(seed, admissible=False)
         rng = np.random.default_rng(seed)
         occupancy = case.mdp.occupancy(rng.dirichlet(np.full(case.mdp.actions, 0.2), size=case.mdp.rewards.shape[:2]))
-        backward, learned = psdp(
+        backward, learned = finite_psdp(
             exact_returns(case.mdp, occupancy), case.values, uniform_policy(case.mdp), worst=case.offline
         )
         assert fit_error(case.mdp, occupancy, backward, learned) < 1e-8
@@ -167,12 +169,12 @@ def test_equation_one_misses_what_the_learned_policy_does_differently_from_state
     case, roll_in = fixed_action_example()
     occupancy = case.mdp.occupancy(roll_in)
     apart = {
-        build: ipm(FiniteWitnesses(build(case.values[1])), occupancy[1], case.offline[1])
+        build: ipm(WitnessTable(build(case.values[1])), occupancy[1], case.offline[1])
         for build in (value_witnesses, greedy_witnesses)
     }
     assert apart[value_witnesses] == 0
     assert apart[greedy_witnesses] == pytest.approx(1)
-    found = foobar(
+    found = finite_foobar(
         case.mdp, case.offline, case.values, witness_classes(case.mdp, case.values, greedy_witnesses, case.behaviour),
         worst=case.offline,
     )  # fmt: skip

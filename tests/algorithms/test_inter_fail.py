@@ -9,7 +9,7 @@ import pytest
 
 import hyrlo
 from hyrlo.core.errors import AccessError, HyrloError
-from hyrlo.experiments.stationary import Problem, chain_row, distance_to_ball, forward_row, learn
+from hyrlo.experiments.stationary import StationaryTask, chain_row, distance_to_ball, forward_row, learn
 from hyrlo.runs.directory import Run
 from hyrlo.theory.inter_fail import InterFailConfig, inter_fail, new_game, play_round
 from tests.batches import recorded
@@ -96,14 +96,14 @@ def test_one_sample_that_agrees_wins_by_chance_unless_early_policies_are_left_ou
 
 @pytest.mark.parametrize("number", [0, 1, 2])  # one of each class of discriminators
 def test_the_learned_policy_matches_the_states_within_the_bound(number):
-    problem = Problem.random(number)
-    learned = learn(problem, InterFailConfig(iterations=150, samples=50, points=1))
-    row = forward_row(problem.mdp, problem.behaviour, learned, problem)
-    uniform = forward_row(problem.mdp, problem.behaviour, np.full(learned.shape, 1 / 3), problem)
+    task = StationaryTask.random(number)
+    learned = learn(task, InterFailConfig(iterations=150, samples=50, points=1))
+    row = forward_row(task, learned)
+    uniform = forward_row(task, np.full(learned.shape, 1 / 3))
     assert row["ipm"] < 0.7 * uniform["ipm"]
     assert row["ipm"] <= row["bound_twice"]
     assert row["one_step"] < 0.7 * uniform["one_step"]
-    perfect = forward_row(problem.mdp, problem.behaviour, problem.behaviour, problem)
+    perfect = forward_row(task, task.behaviour)
     assert perfect["ipm"] == perfect["one_step"] == 0
 
 

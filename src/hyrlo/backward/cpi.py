@@ -28,7 +28,7 @@ from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import Whitened, pick
 from hyrlo.core.policies import Blend, Greedy, Policy, switch
-from hyrlo.core.regression import FitConfig, create_q, fit_q
+from hyrlo.core.regression import FitConfig, MlpSgd, create_q, fit_q
 from hyrlo.core.whitening import Whitening
 
 GAMMA = 0.95  # where the world has no discount of its own
@@ -73,9 +73,7 @@ class CpiConfig:
     test_share: float = 0.3
     """Share of the samples kept for the stopping test."""
     fit: FitConfig = field(
-        default_factory=lambda: FitConfig(
-            model="mlp", solver="sgd", updates=1500, learning_rate=2e-3, batch=128, restarts=3, rounds=1
-        )
+        default_factory=lambda: MlpSgd(updates=1500, learning_rate=2e-3, batch=128, restarts=3, rounds=1)
     )
 
     def __post_init__(self) -> None:
@@ -92,7 +90,7 @@ class CpiConfig:
             raise HyrloError(f"samples is {self.samples}; too few to both fit and test, give more")
 
 
-PRESETS: dict[str, Any] = {**sac.PRESETS, "paper": CpiConfig()}
+PRESETS = {"paper": CpiConfig()}
 
 
 def cpi(model: TraceModel, source: Policy, config: Any, key: PRNGKeyArray, run: Run) -> Policy:

@@ -28,7 +28,8 @@ from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
 from hyrlo.core.networks import MLP, OptimisticQ
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
-from hyrlo.core.regression import Samples, projection
+from hyrlo.core.regression import RegressionData, projection
+from hyrlo.core.variants import from_presets
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ PRESETS = {
         rounds=8, batch=256, hidden=64, recent=2000, window=20_000, usual_size=16, online=OnlineConfig(200, 60)
     ),
 }
+configure = from_presets(PRESETS, "briee")
 
 
 def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArray, run: Run) -> Policy:
@@ -153,7 +155,7 @@ class RepresentationGame(NamedTuple):
     ridge: float
 
     def error(self, encoder: Array, batch: Int[Array, " b"], targets: Float[Array, "b t"]) -> Float[Array, ""]:
-        return projection(encoder, Samples(self.states[batch], self.actions[batch], targets), self.ridge)[1]
+        return projection(encoder, RegressionData(self.states[batch], self.actions[batch], targets), self.ridge)[1]
 
     def gap(self, network: MLP, rival: Array, encoder: Array, batch: Int[Array, " b"]) -> Float[Array, ""]:
         """How much worse than the rival φ̃ the features φ predict the discriminator."""

@@ -21,6 +21,7 @@ from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
 from hyrlo.core.networks import MLP, Whitened, pick
 from hyrlo.core.policies import Gaussian, Greedy, Policy
+from hyrlo.core.variants import from_presets
 from hyrlo.core.whitening import Whitening
 
 
@@ -40,6 +41,7 @@ class DistilConfig:
 
 
 PRESETS = {"fast": DistilConfig()}
+configure = from_presets(PRESETS, "distil")
 
 
 def distil(model: TraceModel, source: Policy, config: DistilConfig, key: PRNGKeyArray, run: Run) -> Policy:

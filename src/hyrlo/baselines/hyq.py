@@ -11,7 +11,7 @@ It needs what FOOBAR does without: actions, rewards and next states in the offli
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,7 +26,8 @@ from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
 from hyrlo.core.networks import LatentQ, pick
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
-from hyrlo.core.regression import FitConfig, Samples, latent_q, refit_encoder
+from hyrlo.core.regression import LatentProjection, RegressionData, latent_q, refit_encoder
+from hyrlo.core.variants import from_presets
 from hyrlo.data.transitions import TransitionDataset
 
 
@@ -35,27 +36,56 @@ class HyqConfig:
     """Hybrid Q-learning: canonical offline data and online episodes."""
 
     offline_samples: int = 2000
-    """Offline tuples used per step (all there are, if fewer)."""
-    updates: int = 500
-    """`fit.solver` sgd: gradient steps per step and iteration."""
+    """Offline tuples used per step (all, if there are fewer)."""
     batch: int = 512
-    """Tuples of a gradient step; of the whole regression for `fit.solver` projection, half of them offline."""
-    learning_rate: float = 2.5e-3
-    """`fit.solver` sgd: Adam's."""
-    fit: FitConfig = field(default_factory=FitConfig)
+    """Tuples of a regression step."""
     online: OnlineConfig = field(default_factory=OnlineConfig)
 
     def __post_init__(self) -> None:
-        check_positive(self, "offline_samples", "updates", "batch", "learning_rate")
+        check_positive(self, "offline_samples", "batch")
 
 
-PRESETS = {
-    "paper": HyqConfig(fit=FitConfig(solver="sgd")),
-    "fast": HyqConfig(batch=2000, fit=FitConfig(restarts=4, updates=100, ridge=0.1, prior="zero")),
-}
+@dataclass(frozen=True)
+class HyqSgdConfig(HyqConfig):
+    """HyQ with the authors' regression: minibatches on all weights."""
+
+    updates: int = 500
+    """Gradient steps per step and iteration."""
+    learning_rate: float = 2.5e-3
+    """Adam's."""
+    latents: int = 3
+    """Number of latent states."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "updates", "learning_rate", "latents")
 
 
-def hyq(model: TraceModel, source: TransitionDataset, config: HyqConfig, key: PRNGKeyArray, run: Run) -> Policy:
+@dataclass(frozen=True)
+class ZeroPriorProjection(LatentProjection):
+    """As `LatentProjection`; a latent state and action never seen has value 0."""
+
+    prior: ClassVar[Literal["mean", "zero"]] = "zero"
+
+
+@dataclass(frozen=True)
+class HyqProjectionConfig(HyqConfig):
+    """HyQ with the head in closed form; `batch` tuples make a regression, half of them offline."""
+
+    batch: int = 2000
+    """Tuples of a regression, half of them offline."""
+    fit: ZeroPriorProjection = field(default_factory=lambda: ZeroPriorProjection(restarts=4, updates=100, ridge=0.1))
+
+    @property
+    def latents(self) -> int:
+        return self.fit.latents
+
+
+PRESETS = {"paper": HyqSgdConfig(), "fast": HyqProjectionConfig()}
+configure = from_presets(PRESETS, "hyq")
+
+
+def hyq(model: TraceModel, source: TransitionDataset, config: Any, key: PRNGKeyArray, run: Run) -> Policy:
     """Alternate between collecting with the greedy policy and regression from the last step to the first."""
     spec, each = model.spec, config.online.samples
     uniform, steps = spec.uniform(), np.repeat(np.arange(spec.horizon), each)
@@ -65,7 +95,7 @@ def hyq(model: TraceModel, source: TransitionDataset, config: HyqConfig, key: PR
         batch = model.record(key, exploring, len(steps), steps[None])
         return by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)
 
-    q = LatentQ.create(key, spec.observation_size, spec.actions, config.fit.latents)
+    q = LatentQ.create(key, spec.observation_size, spec.actions, config.latents)
     offline = jnp.asarray(offline_counts(spec.horizon, source))
 
     def learn(key: PRNGKeyArray, policy: Stack, buffer: Buffer) -> tuple[Stack, Stack, Float[Array, ""]]:
@@ -104,10 +134,10 @@ def sweep(
     policy: Stack,
     tuples: Tuples,
     rows: Rows,
-    config: HyqConfig,
+    config: Any,
 ) -> tuple[Stack, Stack, Float[Array, ""]]:
     """Regression at h = H−1 … 0. One policy, to explore as to exploit."""
-    regress = sgd if config.fit.solver == "sgd" else project
+    regress = sgd if isinstance(config, HyqSgdConfig) else project
 
     def learn(after: tuple[LatentQ, Array], step: tuple) -> tuple[tuple[LatentQ, Array], tuple[LatentQ, Array]]:
         (following, last), (q, tuples, rows, key) = after, step
@@ -134,7 +164,7 @@ class Regression(NamedTuple):
     rows: Rows
 
 
-def sgd(key: PRNGKeyArray, step: Regression, config: HyqConfig) -> tuple[LatentQ, Float[Array, ""]]:
+def sgd(key: PRNGKeyArray, step: Regression, config: HyqSgdConfig) -> tuple[LatentQ, Float[Array, ""]]:
     """The authors' regression: minibatches on all weights, the encoder starting from the one just learned at h + 1."""
     q, neighbour, tuples, targets, rows = step
     optimiser = optax.adam(config.learning_rate)
@@ -156,7 +186,7 @@ def sgd(key: PRNGKeyArray, step: Regression, config: HyqConfig) -> tuple[LatentQ
     return eqx.tree_at(lambda m: m.encoder, turned, turned.encoder.T), losses[-1]
 
 
-def project(key: PRNGKeyArray, step: Regression, config: HyqConfig) -> tuple[LatentQ, Float[Array, ""]]:
+def project(key: PRNGKeyArray, step: Regression, config: HyqProjectionConfig) -> tuple[LatentQ, Float[Array, ""]]:
     """The head in closed form; restarts from this step's encoder, from that of step h + 1, and at random.
 
     Half of the tuples are online ones: those tell which good action belongs to which state, of which the offline data,
@@ -166,6 +196,6 @@ def project(key: PRNGKeyArray, step: Regression, config: HyqConfig) -> tuple[Lat
     draw_key, fit_key = jax.random.split(key)
     batch = rows.draw(draw_key, 0.5, (config.batch,))
     actions = jax.nn.one_hot(tuples.actions[batch], q.head.shape[1])
-    samples = Samples(tuples.states[batch], actions, targets[batch, None])
+    samples = RegressionData(tuples.states[batch], actions, targets[batch, None])
     encoder, loss = refit_encoder(fit_key, samples, jnp.stack([q.encoder, neighbour]), config.fit)
     return latent_q(encoder, samples, config.fit), loss

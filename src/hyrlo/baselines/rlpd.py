@@ -19,6 +19,7 @@ from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
 from hyrlo.core.policies import Policy
 from hyrlo.core.replay import ReplayBuffer
+from hyrlo.core.variants import from_presets
 from hyrlo.data.transitions import TransitionDataset
 
 
@@ -49,6 +50,7 @@ PRESETS = {
     "paper": RlpdConfig(),
     "fast": RlpdConfig(utd=0.5, actor_every=2, num_qs=4, hidden=128, layers=2),
 }
+configure = from_presets(PRESETS, "rlpd")
 
 
 def rlpd(model: TraceModel, source: TransitionDataset, config: RlpdConfig, key: PRNGKeyArray, run: Run) -> Policy:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from hyrlo.cli.parsing import parse
 from hyrlo.core.errors import HyrloError
-from hyrlo.theory.bounds import GUARANTEES, TABLE_1, Guarantee, Problem, Reading
+from hyrlo.theory.bounds import GUARANTEES, TABLE_1, BoundInputs, Guarantee, Reading
 
 READINGS: tuple[Reading, ...] = ("printed", "proved")
 out = Console(soft_wrap=True)
@@ -38,7 +38,7 @@ class BoundArgs:
     """Instead of --epsilon: samples per step in each phase (cpi: iterations; inter-fail: episodes)."""
     json: bool = False
     """Print JSON for programs."""
-    problem: Annotated[Problem, tyro.conf.arg(name="")] = field(default_factory=Problem)
+    problem: Annotated[BoundInputs, tyro.conf.arg(name="")] = field(default_factory=BoundInputs)
 
 
 def command_bound(argv: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ def answer(guarantee: Guarantee, epsilon: float | None, samples: int | None) -> 
     return said
 
 
-def show(answers: list[dict[str, Any]], problem: Problem, epsilon: float | None) -> None:
+def show(answers: list[dict[str, Any]], problem: BoundInputs, epsilon: float | None) -> None:
     """Samples for a target error, or errors for given samples."""
     table = Table(box=None, padding=(0, 2), pad_edge=False)
     for title in ("", "", *READINGS):

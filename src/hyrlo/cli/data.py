@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-from hyrlo.cli.parsing import parse
+from hyrlo.cli.output import number, out
+from hyrlo.cli.parsing import environment_options, first_positional, parse, with_environment
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.policies import Policy
-from hyrlo.data.readers import OBSERVATIONS, TIMESTEPS, read_states
+from hyrlo.data.formats import OBSERVATIONS, TIMESTEPS
+from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset, describe_steps
-from hyrlo.data.transitions import has_actions_and_rewards, load_states
-from hyrlo.envs import World, check_name, make
+from hyrlo.data.transitions import has_actions_and_rewards
+from hyrlo.envs import check_name, make
 from hyrlo.envs.gym.collect import collect_states
-from hyrlo.envs.gym.world import PREFIX, GymConfig, GymWorld
-from hyrlo.envs.hammer import NAME as HAMMER
-from hyrlo.envs.hammer import HammerConfig
-from hyrlo.envs.lock import LockConfig
+from hyrlo.envs.gym.world import GymWorld
+from hyrlo.envs.registry import GYM
 from hyrlo.runs.training import load_run
-from hyrlo.theory.discounted import NAME as DISCOUNTED
-from hyrlo.theory.discounted import DiscountedConfig
-from hyrlo.theory.hardness import HARD
-
-out = Console()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CollectArgs:
     """Write states of a behaviour policy as npz: the paper's for the locks, that of runs for gym:<id>.
 
@@ -53,8 +46,6 @@ class CollectArgs:
     """gym:<id>: run directory of a policy to follow; several share the episodes evenly. Without one, actions are uniform."""
     transitions: bool = False
     """Also write `actions (N, H)` and `rewards (N, H)`, for canonical hybrid RL; the states are the same."""
-    lock: LockConfig = field(default_factory=LockConfig)
-    gym: GymConfig = field(default_factory=GymConfig)
 
 
 @dataclass
@@ -100,7 +91,8 @@ def command_data(argv: Sequence[str]) -> None:
 
 
 def _data_collect(argv: Sequence[str]) -> None:
-    args = parse(CollectArgs, argv, "hyrlo data collect")
+    kind = with_environment(CollectArgs, first_positional(argv, CollectArgs))
+    args = parse(kind, argv, "hyrlo data collect")
     if args.episodes < 1:
         raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
     check_seed(args.seed)
@@ -108,7 +100,7 @@ def _data_collect(argv: Sequence[str]) -> None:
         raise HyrloError(f"--epsilon is {args.epsilon}; give a probability, from 0 to 1")
     _check_out(args.out)
     policies, horizon = _policies(args)
-    world = _world(args.env, horizon, args.lock, args.gym, HammerConfig())
+    world = make(args.env, horizon, **environment_options(args))
     if isinstance(world, GymWorld) and not args.transitions:
         _write_data(collect_states(world, policies, args.episodes, args.epsilon or 0.0, args.seed), args.out)
         return
@@ -125,7 +117,7 @@ def _data_collect(argv: Sequence[str]) -> None:
 
 def _policies(args: CollectArgs) -> tuple[list[Policy], int | None]:
     """The policies of the runs, and the horizon: as told, else that of the first run."""
-    if args.run and not args.env.startswith(PREFIX):
+    if args.run and not args.env.startswith(GYM):
         raise HyrloError(f"--run: the policies of runs are not played in {args.env}; --run is for gym:<id>")
     policies, horizon = [], args.horizon
     for path in args.run:
@@ -165,14 +157,14 @@ def _write_data(data: ObservationDataset, path: str) -> None:
 
 def _data_info(argv: Sequence[str]) -> None:
     args = parse(InfoArgs, argv, "hyrlo data info")
-    data = load_states(args.source, check_finite=False)
+    data = read_states(args.source, check_finite=False)
     rows = describe_steps(data)
     shown = rows if args.all or len(rows) <= 24 else [*rows[:10], None, *rows[-10:]]
     table = Table(title=args.source, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))  # all columns fit into 80 characters
     for name in ("step", "states", "min", "mean", "max", "duplicates", "non-finite", "constant"):
         table.add_column(name, justify="right", overflow="fold")
     for row in shown:
-        table.add_row(*(["…"] * 8 if row is None else [_number(v) for v in row.values()]))
+        table.add_row(*(["…"] * 8 if row is None else [number(v) for v in row.values()]))
     out.print(table)
     out.print(
         f"horizon {data.horizon}, {data.observation_size} dimensions, {sum(r['states'] for r in rows):,} states, "
@@ -181,25 +173,4 @@ def _data_info(argv: Sequence[str]) -> None:
     if has_actions_and_rewards(args.source):
         out.print("has actions and rewards too; algorithms that learn from states do not use them")
     if any(r["non_finite"] for r in rows):
-        raise HyrloError(
-            f"{args.source}: {data.first_non_finite()}; remove or repair non-finite values before training"
-        )
-
-
-def _world(
-    name: str, horizon: int | None, lock: LockConfig, gym: GymConfig, hammer: HammerConfig,
-    discounted: DiscountedConfig = DiscountedConfig(),
-) -> World:  # fmt: skip
-    configs: dict[str, Any] = {"--lock": lock, "--gym": gym, "--hammer": hammer, "--discounted": discounted}
-    flags = {HAMMER: "--hammer", DISCOUNTED: "--discounted"}
-    own = None if name in HARD else configs.pop("--gym" if name.startswith(PREFIX) else flags.get(name, "--lock"))
-    for flag, other in configs.items():
-        if other != type(other)():
-            raise HyrloError(f"{name}: {flag}.* options are for other environments; leave them out")
-    return make(name, horizon, **(dataclasses.asdict(own) if own else {}))
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+        raise HyrloError(f"{args.source}: {data.first_non_finite()}; remove or fix non-finite values before training")

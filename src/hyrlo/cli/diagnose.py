@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
 
-from hyrlo.cli.data import _world, out
-from hyrlo.cli.parsing import parse
-from hyrlo.core.access import Ledger
+from hyrlo.cli.output import out, say
+from hyrlo.cli.parsing import environment_options, first_positional, parse, with_environment
 from hyrlo.core.errors import HyrloError, check_seed
-from hyrlo.core.policies import Policy, action_of
-from hyrlo.data.states import ObservationDataset
-from hyrlo.data.transitions import load_states
-from hyrlo.diagnostics.admissibility import DiagnoseConfig, default_forward, forward_passes, reach
-from hyrlo.diagnostics.report import Report, gather, table
-from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
-from hyrlo.envs.gym.world import GymConfig
-from hyrlo.envs.hammer import HammerConfig
-from hyrlo.envs.lock import LockConfig
-from hyrlo.forward.fail import PRESETS
-from hyrlo.runs.directory import read_config
-from hyrlo.runs.learned_reset import _roll_in
+from hyrlo.data.readers import read_states
+from hyrlo.diagnostics import DiagnoseConfig, DiagnosisReport, diagnose
+from hyrlo.diagnostics.diagnosis import RunRollIn, forward_config
+from hyrlo.diagnostics.report import table
+from hyrlo.envs import World, make
+from hyrlo.envs.registry import find
 from hyrlo.runs.progress import Progress
 
-SLOW_EPISODES = 500  # roll-out episodes by default where the environment is in Python
 
-
-@dataclass
+@dataclass(kw_only=True)
 class DiagnoseArgs:
     """Can the data be reached, does a roll-in cover them, what to expect. Writes report.html, report.json and pictures."""
 
@@ -48,118 +36,71 @@ class DiagnoseArgs:
     horizon: int | None = None
     """Steps of an episode; by default the run's, else that of the data, else the environment's."""
     seed: int | None = None
-    """Of behaviour data, forward passes and tests (default: the run's, else 0)."""
+    """Seed of behaviour data, forward passes and tests (default: the run's, else 0)."""
     out: str | None = None
     """Directory of the report (default: runs/diagnose-ENV-hH-seedS)."""
     json: bool = False
     """Print JSON for programs."""
     max_episodes: int | None = None
     """Read the first N episodes of the data only (Minari, and trajectories in npz)."""
-    preset: str | None = None
-    """Of the forward passes (default: `paper`; `model` for gym:<id>)."""
+    forward: Literal["regression", "importance", "model"] | None = None
+    """Estimator of the forward passes (default: importance; for gym:<id> model)."""
+    preset: Literal["paper", "fast", "lean"] | None = None
+    """Budget of the forward passes."""
     samples: int | None = None
     """Online episodes per step and forward pass (default: the preset's)."""
     quiet: bool = False
     """No progress."""
     config: Annotated[DiagnoseConfig, tyro.conf.arg(name="")] = field(default_factory=DiagnoseConfig)
-    lock: LockConfig = field(default_factory=LockConfig)
-    gym: GymConfig = field(default_factory=GymConfig)
-    hammer: HammerConfig = field(default_factory=HammerConfig)
 
 
 def command_diagnose(argv: Sequence[str]) -> None:
-    args = parse(DiagnoseArgs, argv, "hyrlo diagnose")
-    report = diagnose(args)
+    kind = with_environment(DiagnoseArgs, first_positional(argv, DiagnoseArgs))
+    args = parse(kind, argv, "hyrlo diagnose")
+    run = _read_run(args)
+    seed = args.seed if args.seed is not None else run.settings.get("seed", 0) if run else 0
+    check_seed(seed)
+    if args.max_episodes is not None and args.data is None:
+        raise HyrloError("--max-episodes: is for --data with states; leave it out")
+    data = None if args.data is None else read_states(args.data, max_episodes=args.max_episodes)
+    horizons = (args.horizon, run.horizon if run else None, None if data is None else data.horizon)
+    world = _same_world(args, next((h for h in horizons if h is not None), None), run)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", args.env)
-    directory = Path(args.out or f"runs/diagnose-{name}-h{report.horizon}-seed{report.seed}")
-    report.write(directory)
+    directory = Path(args.out or f"runs/diagnose-{name}-h{world.spec.horizon}-seed{seed}")
+    report = diagnose(
+        world, data, run, config=args.config, forward=forward_config(world, args.forward, args.preset, args.samples), seed=seed,
+        out=directory, progress=Progress(enabled=not args.quiet),
+    )  # fmt: skip
     if args.json:
-        print(json.dumps(report.as_json(), indent=2))
-        return
+        print(json.dumps(report.to_json(), indent=2))
+    else:
+        _show(report, directory)
+
+
+def _show(report: DiagnosisReport, directory: Path) -> None:
     out.print(table(report))
     for line in report.verdict:
         out.print(line, highlight=False, markup=False)
     out.print("\nWhat to do next:", highlight=False)
     for line in report.advice:
         out.print(f"  • {line}", highlight=False, markup=False)
-    out.print(f"\nreport in {directory / 'report.html'}", highlight=False, soft_wrap=True)
+    say(f"\nreport in {directory / 'report.html'}")
 
 
-def diagnose(args: DiagnoseArgs) -> Report:
-    settings, roll_in, own_horizon = _read_run(args)
-    seed = settings.get("seed", 0) if args.seed is None else args.seed
-    check_seed(seed)
-    if args.max_episodes is not None and args.data is None:
-        raise HyrloError("--max-episodes: is for --data with states; leave it out")
-    data = None if args.data is None else load_states(args.data, max_episodes=args.max_episodes)
-    horizon = next(
-        (h for h in (args.horizon, own_horizon, None if data is None else data.horizon) if h is not None), None
-    )
-    world = _same_world(args, horizon, settings)
-    data = world.behaviour_data(seed) if data is None else data
-    prepared = world.prepare(data)
-    model, config = world.trace_model(), args.config
-    if args.env.startswith(SIMULATED) and config.episodes == DiagnoseConfig.episodes:
-        config = replace(config, episodes=SLOW_EPISODES)
-    if args.preset is not None:
-        check_name(args.preset, PRESETS, "fail preset")
-    preset = args.preset or ("robot" if args.env == HAMMER else None)
-    forward = PRESETS[preset] if preset else default_forward(model)
-    forward = replace(forward, samples=args.samples) if args.samples is not None else forward
-    progress = Progress(enabled=not args.quiet)
-    policies = {"roll-in": roll_in} if roll_in is not None else None
-    if policies is None:
-        if args.out is not None:
-            Path(args.out).mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the long work
-        policies = forward_passes(model, prepared, forward, config.passes, seed, progress)
-    elif action_of(policies["roll-in"], world.spec.observation_size) is None:
-        raise HyrloError(
-            f"{args.run}: its policy does not take states of {world.spec.observation_size} dimensions; "
-            f"give a run that was trained on {args.env}"
-        )
-    spent = dataclasses.replace(model.ledger)
-    busy = nullcontext() if args.quiet else Console(stderr=True).status("comparing roll-in and data …")
-    with busy:
-        rows = reach(model, prepared, policies, config, seed)
-    rolled = Ledger(model.ledger.episodes - spent.episodes, model.ledger.steps - spent.steps)
-    return gather(
-        args.env, world.spec, data, prepared, rows, config, seed=seed, run=args.run, policies=list(policies),
-        forward=spent, roll_out=rolled, notes=_other_data(settings, prepared),
-    )  # fmt: skip
-
-
-def _read_run(args: DiagnoseArgs) -> tuple[dict[str, Any], Policy | None, int | None]:
-    """The config, the roll-in and the horizon of the run, where one is given."""
+def _read_run(args: DiagnoseArgs) -> RunRollIn | None:
     if args.run is None:
-        return {}, None, None
-    path = Path(args.run)
-    if not path.is_dir():
-        raise HyrloError(f"{path}: no such run directory; give the directory of a `fail` or `foobar` run")
-    if any(path.glob("seed-*/config.json")):
-        raise HyrloError(f"{path}: holds runs of several seeds; give one of them, as {path / 'seed-0'}")
-    if args.preset or args.samples:
-        raise HyrloError("--preset and --samples: are for forward passes of diagnose's own; leave them or --run out")
-    settings = read_config(path, ["algo", "env", "horizon"]) if (path / "config.json").exists() else {}
-    if settings and settings["env"] != args.env:
-        raise HyrloError(f"{path}: is a run of {settings['env']}, not of {args.env}; give the environment of the run")
-    policy, horizon = _roll_in(path)
-    if horizon is not None and args.horizon not in (None, horizon):
-        raise HyrloError(f"{path}: is a run with horizon {horizon}, not {args.horizon}; leave out --horizon")
-    return settings, policy, horizon
+        return None
+    run = RunRollIn.read(args.run, args.env, args.horizon)
+    if args.forward or args.preset or args.samples:
+        raise HyrloError(
+            "--forward, --preset and --samples: are for forward passes of diagnose's own; leave them or --run out"
+        )
+    return run
 
 
-def _same_world(args: DiagnoseArgs, horizon: int | None, settings: dict[str, Any]) -> World:
+def _same_world(args: Any, horizon: int | None, run: RunRollIn | None) -> World:
     """The world of the run, else as the options say."""
-    if settings and (args.lock, args.gym, args.hammer) == (LockConfig(), GymConfig(), HammerConfig()):
-        return make(args.env, horizon, **settings.get("env_options", {}))
-    return _world(args.env, horizon, args.lock, args.gym, args.hammer)
-
-
-def _other_data(settings: dict[str, Any], prepared: ObservationDataset) -> list[str]:
-    """A word of warning if the run was trained on other data."""
-    if "data" not in settings:
-        return []
-    config = settings["config"]
-    most = config.get("forward", config).get("offline_samples", len(prepared.at(0)))
-    same = prepared.subsample(most, settings["seed"]).fingerprint() == settings["data"]["fingerprint"]
-    return [] if same else [f"The run was trained on other data ({settings['data']['source']}) than these."]
+    prefix = find(args.env).option_prefix
+    told = prefix is not None and getattr(args, prefix) != type(getattr(args, prefix))()
+    options = run.settings["env_options"] if run and run.settings and not told else environment_options(args)
+    return make(args.env, horizon, **options)

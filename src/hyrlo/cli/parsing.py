@@ -1,55 +1,98 @@
-"""tyro's parser with errors of one line, for the command line."""
+"""tyro's parser with errors of one line, and options that depend on the chosen environment."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
-import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any, TypeVar
 
 import tyro
 
 from hyrlo.core.errors import HyrloError, check_finite
+from hyrlo.envs.registry import find
 
 Args = TypeVar("Args")
+HELP = ("-h", "--help")
 
 
-def parse(kind: type[Args], argv: Sequence[str], prog: str, default_config: Any = None) -> Args:
-    """tyro's parser, with its errors folded into one line."""
+def parse(kind: type[Args], argv: Sequence[str], prog: str, description: str | None = None) -> Args:
+    """The options as an instance of the dataclass `kind`; tyro's errors are folded into one line."""
+    return _parse(kind, argv, prog, description, unknown=False)
+
+
+def parse_known(kind: type[Args], argv: Sequence[str], prog: str) -> Args:
+    """As `parse`, but options that `kind` does not have are skipped, `--help` among them."""
+    return _parse(kind, [word for word in argv if word not in HELP], prog, None, unknown=True)[0]
+
+
+def _parse(kind: Any, argv: Sequence[str], prog: str, description: str | None, unknown: bool) -> Any:
     captured = io.StringIO()
-    default = tyro.MISSING_NONPROP if default_config is None else kind(env=tyro.MISSING, config=default_config)  # type: ignore[call-arg]
     try:
         with contextlib.redirect_stderr(captured):
-            args = tyro.cli(kind, args=list(argv), prog=prog, default=default)
+            cli: Any = tyro.cli  # its overloads ask for a literal return_unknown_args
+            args = cli(
+                kind, args=list(argv), prog=prog, description=description, return_unknown_args=unknown,
+                config=(tyro.conf.AvoidSubcommands,),
+            )  # fmt: skip
     except SystemExit as stop:
         if not stop.code:
             raise
         raise HyrloError(f"{prog}: {_one_line(captured.getvalue())}; see `{prog} --help`") from None
-    check_finite(args)
+    check_finite(args[0] if unknown else args)
     return args
 
 
 def _one_line(box: str) -> str:
-    """What tyro says in a box of several sections: its first section, and the option it thinks was meant."""
+    """The first section of tyro's error box, and the option it suggests. tyro has no other way to get at its errors."""
     lines = [line.strip("│| \n") for line in box.splitlines() if not line.startswith(("╭", "╰", "+"))]
     sections = " ".join("\0" if line and set(line) <= set("─-") else line for line in lines).split("\0")
     said = [section.strip() for section in sections if section.strip()]
-    wrong = (
-        said[1] if len(said) > 1 and len(said[0].split()) <= 2 else said[0]
-    )  # without box corners a title comes first
+    # Without box corners a title comes first.
+    wrong = said[1] if len(said) > 1 and len(said[0].split()) <= 2 else said[0]
     if value := re.search(r"Error parsing (--\S+): .*?\['(.*?)'\]", box.replace("\n", " ")):
         wrong = f"{value[1]} cannot be {value[2]!r}"
     meant = re.search(r"Perhaps you meant: (--\S+)", " ".join(lines))
     return wrong + (f"; did you mean {meant[1]}?" if meant else "")
 
 
-def first_option(argv: Sequence[str], name: str) -> str | None:
-    """The value of one option before the rest is parsed: presets decide the defaults of the others."""
-    for here, following in itertools.pairwise([*argv, ""]):
-        if here == name:
-            return following
-        if here.startswith(name + "="):
-            return here.split("=", 1)[1]
+def first_positional(argv: Sequence[str], kind: Any) -> str | None:
+    """The first word that is neither an option nor the value of one."""
+    flags = {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(kind) if f.type in (bool, "bool")} | set(HELP)
+    value_follows = False
+    for word in argv:
+        if word.startswith("-"):
+            value_follows = "=" not in word and word not in flags and not word.startswith("--no-")
+        elif value_follows:
+            value_follows = False
+        else:
+            return word
     return None
+
+
+def with_environment(kind: type[Args], env: str | None) -> type[Args]:
+    """`kind` with the options of an environment, as `--lock.*` for the locks."""
+    environment = find(env) if env else None
+    config = environment.config_class() if environment else None
+    if environment is None or config is None or environment.option_prefix is None:
+        return kind
+    return extended(kind, [(environment.option_prefix, config, field(default_factory=config))])
+
+
+def extended(
+    kind: type[Args], fields: list[Any], mixins: Sequence[type] = (), before: Sequence[type] = ()
+) -> type[Args]:
+    """A dataclass with the fields of `before`, of `kind`, of `mixins`, and `fields`."""
+    bases = (*reversed(mixins), kind, *before)
+    made: Any = dataclasses.make_dataclass(kind.__name__, fields, bases=bases, kw_only=True)
+    made.__doc__ = kind.__doc__
+    return made
+
+
+def environment_options(args: Any) -> dict[str, Any]:
+    """The options of the chosen environment, for `make`."""
+    prefix = find(args.env).option_prefix
+    return dataclasses.asdict(getattr(args, prefix)) if prefix else {}

@@ -8,7 +8,7 @@ and is redone with fresh restarts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -25,53 +25,83 @@ NEAR = 0.1  # a restart is near the best if it explains this share less of what 
 
 @dataclass(frozen=True)
 class FitConfig:
-    """Least-squares regression on (s, a)."""
+    """Least-squares regression on (s, a): what every way to fit has."""
 
-    model: Literal["latent", "mlp"] = "latent"
-    """`latent`: HyQ's softmax encoder ⊗ action; `mlp`: one hidden tanh layer."""
-    solver: Literal["projection", "sgd"] = "projection"
-    """`projection` (latent only): the head in closed form, full-batch gradient on the encoder; `sgd`: minibatches on all."""
-    latents: int = 3
-    hidden: int = 64
     updates: int = 120
+    """Gradient steps of each restart."""
     learning_rate: float = 0.02
-    batch: int = 128
-    """Samples per update of `sgd`, which is stopped early by held-out loss."""
-    directions: int = 8
-    """`projection`: the encoder sees the states along this many principal directions; fewer overfit less."""
-    decay: float = 0.01
-    """`projection`: L2 penalty on the encoder, for states and targets of variance one."""
-    ridge: float = 1.0
-    """`projection`: pseudo-samples per latent state and action, all at `prior`."""
-    prior: Literal["mean", "zero"] = "mean"
-    """What is expected of a latent state and action never seen: the mean target, or nothing."""
-    held_out: float = 0.2
-    """Share of the samples kept for choosing among restarts."""
+    """Adam's."""
     restarts: int = 8
+    """Fits side by side; the one with the least held-out loss is taken."""
     rounds: int = 4
-    """How often a fit that looks stuck is redone before the best so far is taken."""
+    """Most rounds of restarts, while no second restart comes near the best one."""
+    held_out: float = 0.2
+    """Share of the samples that is held out to choose among restarts."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "hidden", "updates", "learning_rate", "batch", "directions", "ridge", "restarts", "rounds")
-        if self.latents < 2:
-            raise HyrloError(f"latents is {self.latents}; give at least 2")
+        names = ("updates", "learning_rate", "restarts", "rounds", "latents", "hidden", "batch", "directions", "ridge")
+        check_positive(self, *(name for name in names if hasattr(self, name)))
+        if getattr(self, "latents", 2) < 2:
+            raise HyrloError(f"latents is {self.latents}; give at least 2")  # type: ignore[attr-defined]
         if not 0 < self.held_out < 1:
             raise HyrloError(f"held_out is {self.held_out}; give a share between 0 and 1")
 
 
-class Samples(NamedTuple):
+@dataclass(frozen=True)
+class LatentProjection(FitConfig):
+    """HyQ's softmax encoder ⊗ action, the head in closed form, full-batch gradients on the encoder."""
+
+    prior: ClassVar[Literal["mean", "zero"]] = "mean"
+    """What is expected of a latent state and action never seen: the mean target, or nothing."""
+    latents: int = 3
+    """Number of latent states."""
+    directions: int = 8
+    """The encoder sees the states along this many principal directions; fewer overfit less."""
+    decay: float = 0.01
+    """L2 penalty on the encoder, for states and targets of variance one."""
+    ridge: float = 1.0
+    """Pseudo-samples per latent state and action, all at the prior."""
+
+
+@dataclass(frozen=True)
+class LatentSgd(FitConfig):
+    """HyQ's softmax encoder ⊗ action, all weights by minibatches, stopped early by held-out loss: the paper's regression."""
+
+    prior: ClassVar[Literal["mean", "zero"]] = "mean"
+    latents: int = 3
+    """Number of latent states."""
+    batch: int = 128
+    """RegressionData per update."""
+    ridge: float = 1.0
+    """Pseudo-samples per latent state and action of the final head, all at the mean target."""
+
+
+@dataclass(frozen=True)
+class MlpSgd(FitConfig):
+    """One hidden tanh layer, all weights by minibatches, stopped early by held-out loss."""
+
+    hidden: int = 64
+    """Width of the hidden layer."""
+    batch: int = 128
+    """RegressionData per update."""
+
+
+LatentFit = LatentProjection | LatentSgd
+
+
+class RegressionData(NamedTuple):
     """Regression data; the last `held_out` rows are not trained on."""
 
     states: Float[Array, "n obs"]
     actions: Float[Array, "n actions"]  # one-hot
     targets: Float[Array, "n targets"]
 
-    def split(self, share: float) -> tuple[Samples, Samples]:
+    def split(self, share: float) -> tuple[RegressionData, RegressionData]:
         train = len(self.states) - max(1, int(len(self.states) * share))
-        return Samples(*(x[:train] for x in self)), Samples(*(x[train:] for x in self))
+        return RegressionData(*(x[:train] for x in self)), RegressionData(*(x[train:] for x in self))
 
 
-class Report(NamedTuple):
+class FitReport(NamedTuple):
     """How a fit went: held-out loss of the best restart, of predicting the mean, and rounds of restarts used."""
 
     loss: float
@@ -79,33 +109,33 @@ class Report(NamedTuple):
     rounds: int
 
 
-class Problem(Protocol):
+class SearchProblem(Protocol):
     """What is searched for (`start` makes a random one) and the losses that lead the search."""
 
     @property
     def stops_early(self) -> bool: ...
 
-    def start(self, key: PRNGKeyArray, samples: Samples) -> Any: ...
+    def start(self, key: PRNGKeyArray, samples: RegressionData) -> Any: ...
 
-    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]: ...
+    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: RegressionData) -> Float[Array, ""]: ...
 
-    def test_loss(self, parameters: Any, train: Samples, test: Samples) -> Float[Array, ""]: ...
+    def test_loss(self, parameters: Any, train: RegressionData, test: RegressionData) -> Float[Array, ""]: ...
 
 
 class MinibatchQ(eqx.Module):
     """A Q-function, all its weights by stochastic gradients: the paper's regression."""
 
-    config: FitConfig = eqx.field(static=True)
+    config: LatentSgd | MlpSgd = eqx.field(static=True)
     stops_early: bool = eqx.field(static=True, default=True)
 
-    def start(self, key: PRNGKeyArray, samples: Samples) -> eqx.Module:
+    def start(self, key: PRNGKeyArray, samples: RegressionData) -> eqx.Module:
         return create_q(key, samples.states.shape[1], samples.actions.shape[1], self.config)
 
-    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]:
+    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: RegressionData) -> Float[Array, ""]:
         rows = jax.random.randint(key, (self.config.batch,), 0, len(train.states))
-        return self.test_loss(parameters, train, Samples(*(x[rows] for x in train)))
+        return self.test_loss(parameters, train, RegressionData(*(x[rows] for x in train)))
 
-    def test_loss(self, parameters: Any, train: Samples, test: Samples) -> Float[Array, ""]:
+    def test_loss(self, parameters: Any, train: RegressionData, test: RegressionData) -> Float[Array, ""]:
         predicted = jnp.sum(parameters(test.states) * test.actions, axis=1, keepdims=True)
         return jnp.mean((predicted - test.targets) ** 2)
 
@@ -118,20 +148,22 @@ class LatentRegression(eqx.Module):
     mean: Float[Array, " targets"]
 
     @classmethod
-    def project(cls, encoder: Float[Array, "obs latents"], samples: Samples, config: FitConfig) -> LatentRegression:
+    def project(
+        cls, encoder: Float[Array, "obs latents"], samples: RegressionData, config: LatentFit
+    ) -> LatentRegression:
         """The best head for a given encoder: ridge regression in closed form, one small system per action."""
         return projection(encoder, samples, config.ridge, config.prior)[0]
 
     def latents(self, states: Float[Array, "n obs"]) -> Float[Array, "n latents"]:
         return jax.nn.softmax(states @ self.encoder)
 
-    def loss(self, samples: Samples) -> Float[Array, ""]:
+    def loss(self, samples: RegressionData) -> Float[Array, ""]:
         predicted = jnp.einsum("na,nk,akt->nt", samples.actions, self.latents(samples.states), self.head) + self.mean
         return jnp.mean(jnp.sum((predicted - samples.targets) ** 2, axis=1))
 
 
 def projection(
-    encoder: Float[Array, "obs latents"], samples: Samples, ridge: float, prior: Literal["mean", "zero"] = "mean"
+    encoder: Float[Array, "obs latents"], samples: RegressionData, ridge: float, prior: Literal["mean", "zero"] = "mean"
 ) -> tuple[LatentRegression, Float[Array, ""]]:
     """The regression with the best head, and its loss on the same samples.
 
@@ -149,28 +181,28 @@ def projection(
     return LatentRegression(encoder, head, mean), (jnp.sum(centred**2) - explained) / n
 
 
-class Encoder(eqx.Module):
+class EncoderSearch(eqx.Module):
     """The encoder of a `LatentRegression`, its head projected out (variable projection)."""
 
-    config: FitConfig = eqx.field(static=True)
+    config: LatentProjection = eqx.field(static=True)
     stops_early: bool = eqx.field(static=True, default=False)
 
-    def start(self, key: PRNGKeyArray, samples: Samples) -> Float[Array, "directions latents"]:
+    def start(self, key: PRNGKeyArray, samples: RegressionData) -> Float[Array, "directions latents"]:
         return jax.random.normal(key, (samples.states.shape[1], self.config.latents))
 
-    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: Samples) -> Float[Array, ""]:
+    def train_loss(self, key: PRNGKeyArray, parameters: Any, train: RegressionData) -> Float[Array, ""]:
         variance = jnp.sum(jnp.var(train.targets, axis=0)) + 1e-12
         return projection(parameters, train, self.config.ridge, self.config.prior)[
             1
         ] / variance + self.config.decay * jnp.sum(parameters**2)
 
-    def test_loss(self, parameters: Any, train: Samples, test: Samples) -> Float[Array, ""]:
+    def test_loss(self, parameters: Any, train: RegressionData, test: RegressionData) -> Float[Array, ""]:
         return LatentRegression.project(parameters, train, self.config).loss(test)
 
 
 @eqx.filter_jit
 def run_restarts(
-    key: PRNGKeyArray, problem: Problem, samples: Samples, warm: Any, config: FitConfig
+    key: PRNGKeyArray, problem: SearchProblem, samples: RegressionData, warm: Any, config: FitConfig
 ) -> tuple[Any, Float[Array, " r"], Float[Array, ""]]:
     """The restarts where they ended and their held-out losses; the first ones start from `warm` (a leading axis of some).
 
@@ -214,8 +246,8 @@ def _take(many: Any, index: Int[Array, ""]) -> Any:
 
 
 def search(
-    key: PRNGKeyArray, problem: Problem, samples: Samples, config: FitConfig, warm: Any = None
-) -> tuple[Any, Report]:
+    key: PRNGKeyArray, problem: SearchProblem, samples: RegressionData, config: FitConfig, warm: Any = None
+) -> tuple[Any, FitReport]:
     """The best of the restarts, once a second one agrees with it."""
     best, best_loss = None, float("inf")
     some = None if warm is None else jax.tree.map(lambda x: x[None], warm)
@@ -227,7 +259,7 @@ def search(
         near = losses <= best_loss + NEAR * jnp.maximum(baseline - best_loss, 0.0)
         if int(near.sum()) >= min(2, config.restarts):
             break
-    return best, Report(best_loss, float(baseline), attempt)
+    return best, FitReport(best_loss, float(baseline), attempt)
 
 
 @eqx.filter_jit
@@ -243,7 +275,9 @@ def principal_directions(states: Float[Array, "n obs"], most: int) -> Float[Arra
 
 
 @eqx.filter_jit
-def sharpen(encoder: Float[Array, "d latents"], samples: Samples, config: FitConfig) -> Float[Array, "d latents"]:
+def sharpen(
+    encoder: Float[Array, "d latents"], samples: RegressionData, config: LatentProjection
+) -> Float[Array, "d latents"]:
     """The encoder at the scale with the least held-out loss: the L2 penalty finds directions, but leaves latents soft."""
     train, test = samples.split(config.held_out)
     scales = 2.0 ** jnp.arange(6)
@@ -252,35 +286,39 @@ def sharpen(encoder: Float[Array, "d latents"], samples: Samples, config: FitCon
 
 
 def refit_encoder(
-    key: PRNGKeyArray, samples: Samples, warm: Float[Array, "w obs latents"], config: FitConfig
+    key: PRNGKeyArray, samples: RegressionData, warm: Float[Array, "w obs latents"], config: LatentProjection
 ) -> tuple[Float[Array, "obs latents"], Float[Array, ""]]:
     """As `fit_encoder` under `jit`: one round of restarts, the first of them from `warm`, and the held-out loss."""
     directions = principal_directions(samples.states, config.directions)
     inside = samples._replace(states=samples.states @ directions)
     started = jax.vmap(lambda encoder: jnp.linalg.lstsq(directions, encoder)[0])(warm)
-    found, losses, _ = run_restarts(key, Encoder(config), inside, started, config)
+    found, losses, _ = run_restarts(key, EncoderSearch(config), inside, started, config)
     return directions @ sharpen(found[jnp.argmin(losses)], inside, config), losses.min()
 
 
 def fit_encoder(
-    key: PRNGKeyArray, samples: Samples, config: FitConfig, warm: Float[Array, "obs latents"] | None = None
-) -> tuple[Float[Array, "obs latents"], Report]:
+    key: PRNGKeyArray,
+    samples: RegressionData,
+    config: LatentProjection,
+    warm: Float[Array, "obs latents"] | None = None,
+) -> tuple[Float[Array, "obs latents"], FitReport]:
     """The encoder of the soft latent state that best predicts the targets, searched among the principal directions."""
     directions = principal_directions(samples.states, config.directions)
     inside = samples._replace(states=samples.states @ directions)
     warm = None if warm is None else jnp.linalg.lstsq(directions, warm)[0]
-    found, report = search(key, Encoder(config), inside, config, warm)
+    found, report = search(key, EncoderSearch(config), inside, config, warm)
     return directions @ sharpen(found, inside, config), report
 
 
 def create_q(key: PRNGKeyArray, observations: int, actions: int, config: FitConfig) -> LatentQ | MLP:
-    if config.model == "latent":
-        return LatentQ.create(key, observations, actions, config.latents)
-    return MLP.create(key, (observations, config.hidden, actions))
+    if isinstance(config, MlpSgd):
+        return MLP.create(key, (observations, config.hidden, actions))
+    assert isinstance(config, LatentProjection | LatentSgd)
+    return LatentQ.create(key, observations, actions, config.latents)
 
 
 @eqx.filter_jit
-def latent_q(encoder: Float[Array, "obs latents"], samples: Samples, config: FitConfig) -> LatentQ:
+def latent_q(encoder: Float[Array, "obs latents"], samples: RegressionData, config: LatentFit) -> LatentQ:
     regression = LatentRegression.project(encoder, samples, config)
     return LatentQ(encoder, regression.head[..., 0].T, regression.mean[0])
 
@@ -293,14 +331,12 @@ def fit_q(
     action_count: int,
     config: FitConfig,
     warm: LatentQ | MLP | None = None,
-) -> tuple[LatentQ | MLP, Report]:
+) -> tuple[LatentQ | MLP, FitReport]:
     """`argmin_f Σ (f(s, a) − target)²`."""
-    samples = Samples(states, jax.nn.one_hot(actions, action_count), targets[:, None])
-    if config.model == "mlp":
-        return search(key, MinibatchQ(config), samples, config, warm)
-    if config.solver == "projection":
+    samples = RegressionData(states, jax.nn.one_hot(actions, action_count), targets[:, None])
+    if isinstance(config, LatentProjection):
         encoder, report = fit_encoder(key, samples, config, warm.encoder if isinstance(warm, LatentQ) else None)
-    else:
-        q, report = search(key, MinibatchQ(config), samples, config, warm)
-        encoder = q.encoder
-    return latent_q(encoder, samples, config), report
+        return latent_q(encoder, samples, config), report
+    assert isinstance(config, LatentSgd | MlpSgd)
+    q, report = search(key, MinibatchQ(config), samples, config, warm)
+    return (q if isinstance(config, MlpSgd) else latent_q(q.encoder, samples, config)), report

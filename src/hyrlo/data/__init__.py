@@ -1,1 +1,1 @@
-"""Offline data: per-step states, transitions, and one reader per format."""
+"""Offline data: states and transitions of every step, and one reader per format."""

@@ -1,20 +1,21 @@
-"""State data: per step, unpaired, no actions and no rewards."""
+"""State data: the states of every step, without actions and rewards."""
 
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from hyrlo.core.errors import DataError
 from hyrlo.core.files import atomic_file
+from hyrlo.data.arrays import as_float32, check_timesteps, rows_by_step
+from hyrlo.data.formats import OBSERVATIONS, TIMESTEPS
+from hyrlo.data.npz import read_arrays
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,10 @@ class ObservationDataset:
         if len(size) != 1 or size == (0,):
             raise DataError(f"{self.source}: states have shape {size}; give at least one dimension")
         if self.check_finite and (where := self.first_non_finite()):
-            raise DataError(f"{self.source}: {where}; remove or repair non-finite values")
+            raise DataError(f"{self.source}: {where}; remove or fix non-finite values")
 
     def first_non_finite(self) -> str | None:
-        """Where the first value is that is not a finite number, in words."""
+        """The position of the first non-finite value, in words."""
         for h, states in enumerate(self.steps):
             if not np.isfinite(states).all():
                 row, column = np.argwhere(~np.isfinite(states))[0]
@@ -60,7 +61,7 @@ class ObservationDataset:
         cls, observations: np.ndarray, source: str = "data", check_finite: bool = True
     ) -> ObservationDataset:
         """From an array `(N, H+1, *obs)`."""
-        observations = _numeric(observations, "observations", source)
+        observations = as_float32(observations, "observations", source)
         if observations.ndim < 3:
             raise DataError(
                 f"{source}: observations has shape {observations.shape}; trajectories are (N, H+1, *obs), "
@@ -75,22 +76,22 @@ class ObservationDataset:
         cls, observations: np.ndarray, timesteps: np.ndarray, source: str = "data", check_finite: bool = True
     ) -> ObservationDataset:
         """From states `(M, *obs)` in any order and the integer timestep of each."""
-        observations = _numeric(observations, "observations", source)
-        _check_timesteps(timesteps, source)
+        observations = as_float32(observations, "observations", source)
+        check_timesteps(timesteps, source)
         if observations.ndim < 2 or timesteps.shape != observations.shape[:1]:
             raise DataError(
                 f"{source}: observations {observations.shape} and timesteps {timesteps.shape} do not fit; "
                 "give (M, *obs) and (M,)"
             )
         flat = observations.reshape(len(observations), int(np.prod(observations.shape[1:])))
-        return cls(tuple(flat[rows] for rows in _rows_by_step(timesteps, source)), source, check_finite)
+        return cls(tuple(flat[rows] for rows in rows_by_step(timesteps, source)), source, check_finite)
 
     @classmethod
     def load(
         cls,
         path: str | Path,
-        observations: str = "observations",
-        timesteps: str = "timesteps",
+        observations: str = OBSERVATIONS,
+        timesteps: str = TIMESTEPS,
         check_finite: bool = True,
         max_episodes: int | None = None,
     ) -> ObservationDataset:
@@ -98,7 +99,7 @@ class ObservationDataset:
 
         `max_episodes` keeps the first trajectories only.
         """
-        arrays = _read_npz(Path(path), (observations, timesteps))
+        arrays = read_arrays(path, (observations, timesteps))
         if timesteps in arrays:
             refuse_max_episodes(max_episodes, path)
             return cls.from_unpaired(arrays[observations], arrays[timesteps], str(path), check_finite)
@@ -108,7 +109,7 @@ class ObservationDataset:
         return cls.from_trajectories(episodes, str(path), check_finite)
 
     def save(self, path: str | Path) -> None:
-        """To an npz file: as trajectories if every step has as many states, else unpaired."""
+        """Write an npz file: as trajectories if every step has the same number of states, else unpaired."""
         sizes = [len(states) for states in self.steps]
         if len(set(sizes)) == 1:
             arrays = {"observations": np.stack(self.steps, axis=1)}
@@ -131,7 +132,7 @@ class ObservationDataset:
         return self.steps[h]
 
     def padded(self, h: int) -> tuple[Float[Array, "m obs"], Float[Array, " m"]]:
-        """`D_h` filled up to the size of the largest step, with weights that leave the filling out: one shape for all h."""
+        """`D_h` padded to the size of the largest step, and weights that are 0 for the padding: one shape for all h."""
         states = self.steps[h]
         fill = max(len(s) for s in self.steps) - len(states)
         weights = np.concatenate([np.full(len(states), 1 / len(states)), np.zeros(fill)])
@@ -157,16 +158,15 @@ class ObservationDataset:
     def with_ended(self, horizon: int) -> ObservationDataset:
         """The first `horizon + 1` steps with one more dimension, the last: 1 if the episode has ended, else 0.
 
-        Logs of a world whose episodes end early have ever fewer states. To match only the states that are left would
-        reward a policy that ends its episodes, so the ended ones are kept in one absorbing state: zeros and flag 1.
+        Where episodes end early, later steps have fewer states. Matching only those that are left would favour a policy
+        that ends its episodes early, so ended episodes stay in one absorbing state: zeros and flag 1.
 
         * The states of the data have flag 0.
-        * If the number of states `N_h` never rises with h and falls somewhere, episodes ended: step h is filled up with
-          `N_0 − N_h` absorbing states. Steps after the data, up to `horizon`, are `N_0` absorbing states: the count
-          has fallen to zero for good.
+        * If the number of states `N_h` never rises with h and falls somewhere, episodes ended: `N_0 − N_h`
+          absorbing states are added to step h. Steps after the data, up to `horizon`, are `N_0` absorbing states.
         * If `N_h` is the same at every step, no episode ended; a horizon beyond the data is an error.
-        * If `N_h` rises somewhere, these are unpaired states of uneven number, which say nothing about endings. They
-          are taken as they are; a horizon beyond the data is an error.
+        * If `N_h` rises somewhere, these are unpaired states, which do not show when episodes ended. They are used as
+          they are; a horizon beyond the data is an error.
         """
         if not self._episodes_ended():
             self._check_horizon(horizon)
@@ -192,81 +192,21 @@ class ObservationDataset:
         return ObservationDataset(tuple(pick), self.source, self.check_finite)
 
     def fingerprint(self) -> str:
-        """A hash of the states, to tell on resuming whether the data are still the same."""
+        """A hash of the states; resuming a run compares it."""
         digest = hashlib.blake2b(digest_size=16)
         for states in self.steps:
             digest.update(str(states.shape).encode() + np.ascontiguousarray(states).tobytes())
         return digest.hexdigest()
 
 
-def _numeric(array: np.ndarray, name: str, source: str) -> Float[np.ndarray, ...]:
-    if array.dtype.kind not in "fiub":
-        raise DataError(f"{source}: {name} has dtype {array.dtype}; it must be a numeric array")
-    with np.errstate(over="ignore"):
-        return array.astype(np.float32, copy=False)
-
-
-def _check_timesteps(timesteps: np.ndarray, source: str) -> None:
-    if not isinstance(timesteps, np.ndarray) or timesteps.dtype.kind not in "iu":
-        raise DataError(
-            f"{source}: timesteps has dtype {getattr(timesteps, 'dtype', '?')}; it must be an integer array"
-        )
-
-
-def _rows_by_step(
-    timesteps: Int[np.ndarray, " m"], source: str, what: str = "states", beyond: int = 0
-) -> list[Int[np.ndarray, " n"]]:
-    """The rows of each timestep, in their order. The horizon is `beyond` steps after the last timestep."""
-    if timesteps.size == 0:
-        raise DataError(f"{source}: holds no {what}")
-    if timesteps.min() < 0:
-        raise DataError(f"{source}: timesteps[{int(timesteps.argmin())}] is {timesteps.min()}; timesteps start at 0")
-    last = int(timesteps.max())
-    if last > len(timesteps) * 2 + 1:
-        missing = int(np.setdiff1d(np.arange(len(timesteps) + 1), timesteps)[0])
-        raise DataError(f"{source}: timestep {missing} has no {what}; horizon is {last + beyond}")
-    order = np.argsort(timesteps, kind="stable")
-    return np.split(order, np.searchsorted(timesteps[order], np.arange(1, last + 1)))
-
-
-def _read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The arrays of `names` that the file has; the first must be there."""
-    if not path.is_file():
-        raise DataError(f"{path}: {'is a directory, not an npz file' if path.is_dir() else 'no such file'}")
-    try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DataError(f"{path}: is a single array, not an npz archive; save it with numpy.savez")
-        with archive:
-            if names[0] not in archive.files:
-                found = ", ".join(sorted(archive.files)) or "nothing"
-                raise DataError(
-                    f"{path}: has no array named {names[0]} (found {found}); "
-                    "rename it, or use `hyrlo data import --observations NAME`"
-                )
-            arrays = {name: archive[name] for name in names if name in archive.files}
-            for name, array in arrays.items():
-                if not isinstance(array, np.ndarray):
-                    raise DataError(f"{path}: {name} is not an array; save it with numpy.savez")
-            return arrays
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, RuntimeError) as error:
-        raise DataError(f"{path}: cannot be read as npz, it may be truncated ({error})") from error
-    except ValueError as error:
-        if "Object arrays" in str(error):
-            raise DataError(f"{path}: holds object arrays, which are never loaded; save numeric arrays") from error
-        raise DataError(f"{path}: cannot be read as npz, it may be truncated ({error})") from error
-
-
 def refuse_max_episodes(max_episodes: int | None, source: str | Path) -> None:
-    """For data without episodes: a number of them asks for what cannot be told."""
+    """Reject a number of episodes for data that do not say which state belongs to which episode."""
     if max_episodes is not None:
-        raise DataError(
-            f"{source}: holds unpaired states, which episode each belongs to is not known; leave out --max-episodes"
-        )
+        raise DataError(f"{source}: holds unpaired states, without episodes; leave out --max-episodes")
 
 
 def describe_steps(data: ObservationDataset) -> list[dict[str, Any]]:
-    """One row a step: how many states, their range, and what may be wrong with them."""
+    """One row per step: number of states, range, duplicates, non-finite values, constant dimensions."""
     rows = []
     for h, states in enumerate(data.steps):
         finite = states[np.isfinite(states)]

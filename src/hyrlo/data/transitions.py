@@ -1,7 +1,6 @@
-"""Canonical offline data: tuples of state, action, reward and next state, per step.
+"""Canonical offline data: tuples of state, action, reward and next state of every step.
 
-Hybrid RL as it was before state-only logs (HyQ, RLPD) learns from these; `observations()` is what a state-only
-algorithm may see of them.
+HyQ and RLPD learn from these; `observations()` keeps the states alone.
 """
 
 from __future__ import annotations
@@ -18,15 +17,10 @@ from jaxtyping import Float, Int
 
 from hyrlo.core.errors import DataError
 from hyrlo.core.files import atomic_file
-from hyrlo.data.readers import is_archive, read_states
-from hyrlo.data.states import (
-    ObservationDataset,
-    _check_timesteps,
-    _numeric,
-    _read_npz,
-    _rows_by_step,
-    refuse_max_episodes,
-)
+from hyrlo.data.arrays import as_float32, check_timesteps, rows_by_step
+from hyrlo.data.formats import is_npz
+from hyrlo.data.npz import array_names, read_arrays
+from hyrlo.data.states import ObservationDataset
 
 TRAJECTORY_ARRAYS = ("observations", "actions", "rewards")
 UNPAIRED_ARRAYS = (*TRAJECTORY_ARRAYS, "next_observations", "timesteps")
@@ -43,10 +37,10 @@ class Transitions(NamedTuple):
 
 @dataclass(frozen=True)
 class TransitionDataset:
-    """Offline tuples of steps 0 … H−1, validated on construction: none is missing, all fit, all values are usable.
+    """Offline tuples of steps 0 … H−1. Validated on construction: every step has tuples, of one size, all finite.
 
     `steps[h]` has N_h tuples; the N_h may differ, and tuples of different steps need not belong together. Arrays of any
-    numeric type are taken and kept as float32, actions as int32 where they are numbers and not vectors.
+    numeric type are stored as float32, discrete actions as int32.
     """
 
     steps: tuple[Transitions, ...]
@@ -67,7 +61,7 @@ class TransitionDataset:
             )
         object.__setattr__(self, "steps", tuple(self._converted(step, h) for h, step in enumerate(self.steps)))
         if self.check_finite and (where := self.first_non_finite()):
-            raise DataError(f"{self.source}: {where}; remove or repair non-finite values")
+            raise DataError(f"{self.source}: {where}; remove or fix non-finite values")
 
     def _check_shapes(self, step: Transitions, h: int, size: tuple[int, ...], action: tuple[int, ...]) -> None:
         n = len(step.states)
@@ -85,7 +79,7 @@ class TransitionDataset:
 
     def _converted(self, step: Transitions, h: int) -> Transitions:
         states, vectors, rewards, next_states = (
-            _numeric(array, name, self.source) for name, array in zip(step._fields, step, strict=True)
+            as_float32(array, name, self.source) for name, array in zip(step._fields, step, strict=True)
         )
         if vectors.ndim == 2:
             return Transitions(states, vectors, rewards, next_states)
@@ -100,7 +94,7 @@ class TransitionDataset:
         return Transitions(states, step.actions.astype(np.int32, copy=False), rewards, next_states)
 
     def first_non_finite(self) -> str | None:
-        """Where the first value is that is not a finite number, in words."""
+        """The position of the first non-finite value, in words."""
         for h, step in enumerate(self.steps):
             named = (("state", step.states), ("next state", step.next_states), ("reward", step.rewards))
             for name, array in (*named, ("action", step.actions)):
@@ -142,7 +136,7 @@ class TransitionDataset:
         check_finite: bool = True,
     ) -> TransitionDataset:
         """From tuples `(M, *obs)`, `(M,)`, `(M,)`, `(M, *obs)` in any order and the integer timestep of each."""
-        _check_timesteps(timesteps, source)
+        check_timesteps(timesteps, source)
         shape = observations.shape
         fits = len(shape) >= 2 and next_observations.shape == shape
         numbers = actions[:, 0] if actions.ndim == 2 and actions.size else actions
@@ -153,15 +147,15 @@ class TransitionDataset:
             )
         flat = (len(observations), int(np.prod(shape[1:])))
         arrays = (observations.reshape(flat), actions, rewards, next_observations.reshape(flat))
-        rows_by_step = _rows_by_step(timesteps, source, "transitions", beyond=1)
-        return cls(tuple(Transitions(*(a[rows] for a in arrays)) for rows in rows_by_step), source, check_finite)
+        rows = rows_by_step(timesteps, source, "transitions", beyond=1)
+        return cls(tuple(Transitions(*(a[step] for a in arrays)) for step in rows), source, check_finite)
 
     @classmethod
     def load(cls, path: str | Path, check_finite: bool = True) -> TransitionDataset:
         """From an npz file in either layout."""
-        if not is_archive(path):
+        if not is_npz(path):
             raise DataError(f"{path}: only its states are read; give actions and rewards as npz, or learn from states")
-        arrays = _read_npz(Path(path), UNPAIRED_ARRAYS)
+        arrays = read_arrays(path, UNPAIRED_ARRAYS)
         unpaired = "timesteps" in arrays or "next_observations" in arrays
         names = UNPAIRED_ARRAYS if unpaired else TRAJECTORY_ARRAYS
         for name in names:
@@ -172,7 +166,7 @@ class TransitionDataset:
         return build(**arrays, source=str(path), check_finite=check_finite)
 
     def save(self, path: str | Path) -> None:
-        """To an npz file: as trajectories if each step starts where the step before it ended, else unpaired."""
+        """Write an npz file: as trajectories if each step starts where the step before it ended, else unpaired."""
         if self._aligned():
             arrays = {
                 "observations": np.stack(self.observations().steps, axis=1),
@@ -187,7 +181,7 @@ class TransitionDataset:
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
     def _aligned(self) -> bool:
-        """Whether the steps make trajectories. Compared as bits, so that saving does not turn a −0 into a 0."""
+        """Whether the steps form trajectories. Compared bit by bit, so that saving does not turn −0 into 0."""
         return all(
             np.array_equal(one.next_states.view(np.int32), following.states.view(np.int32))
             for one, following in pairwise(self.steps)
@@ -203,7 +197,7 @@ class TransitionDataset:
 
     @property
     def action_size(self) -> int:
-        """Dimensions of an action that is a vector; 0 where actions are whole numbers."""
+        """Dimensions of a continuous action; 0 if actions are discrete."""
         return self.steps[0].actions.shape[1] if self.steps[0].actions.ndim == 2 else 0
 
     def at(self, h: int) -> Transitions:
@@ -253,7 +247,7 @@ class TransitionDataset:
         return TransitionDataset(tuple(pick(step) for step in self.steps), self.source, self.check_finite)
 
     def fingerprint(self) -> str:
-        """A hash of the tuples, to tell on resuming whether the data are still the same."""
+        """A hash of the tuples; resuming a run compares it."""
         digest = hashlib.blake2b(digest_size=16)
         for step in self.steps:
             for array in step:
@@ -261,20 +255,11 @@ class TransitionDataset:
         return digest.hexdigest()
 
 
-def load_states(source: str | Path, check_finite: bool = True, max_episodes: int | None = None) -> ObservationDataset:
-    """The states of any source that `read_states` knows, or of an npz file of transitions.
-
-    Unpaired transitions keep `D_H` among the next states, where `read_states` does not look.
-    """
-    if is_archive(source) and len(_read_npz(Path(source), UNPAIRED_ARRAYS)) == len(UNPAIRED_ARRAYS):
-        refuse_max_episodes(max_episodes, source)
-        return TransitionDataset.load(source, check_finite).observations()
-    return read_states(source, max_episodes=max_episodes, check_finite=check_finite)
-
-
 def has_actions_and_rewards(path: str | Path) -> bool:
-    """Whether this is an npz file that holds more than states."""
-    if not is_archive(path):
-        return False
-    with np.load(path, allow_pickle=False) as archive:
-        return {"actions", "rewards"} <= set(archive.files)
+    """Whether this is an npz file of transitions."""
+    return is_npz(path) and {"actions", "rewards"} <= array_names(path)
+
+
+def is_unpaired_transitions(path: str | Path) -> bool:
+    """Whether this is an npz file of unpaired transitions; the last of its states are among the next states."""
+    return is_npz(path) and set(UNPAIRED_ARRAYS) <= array_names(path)

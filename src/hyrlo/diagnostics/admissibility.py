@@ -16,7 +16,6 @@ TV(d_h, μ_h) ≤ TV(d_{h−1}, μ_{h−1}). So a flagged step whose gap is no l
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -30,8 +29,8 @@ from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.policies import Policy
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances.two_sample import Comparison, TestConfig, compare
-from hyrlo.forward.fail import PRESETS, FailConfig, fail
-from hyrlo.runs.directory import Run
+from hyrlo.forward.fail import ForwardConfig, fail
+from hyrlo.runs.directory import MemoryRun
 from hyrlo.runs.progress import Progress
 
 Origin = Literal["", "new", "inherited"]
@@ -98,7 +97,7 @@ class StepReport:
 def forward_passes(
     model: TraceModel,
     data: ObservationDataset,
-    config: FailConfig,
+    config: ForwardConfig,
     passes: int,
     seed: int,
     progress: Progress | None = None,
@@ -108,17 +107,11 @@ def forward_passes(
     for number in range(passes):
         key = jax.random.fold_in(jax.random.key(seed), 1000 + number)
         name = f"forward pass {number + 1}"
-        run = Run(key=jax.random.fold_in(key, 0), curve_episodes=1, progress=progress and progress.without_scores(name))
+        run = MemoryRun(
+            key=jax.random.fold_in(key, 0), curve_episodes=1, progress=progress and progress.without_scores(name)
+        )
         found[name] = fail(model, data.subsample(config.offline_samples, seed), config, jax.random.fold_in(key, 1), run)
     return found
-
-
-def default_forward(model: TraceModel) -> FailConfig:
-    """The paper's pass where actions are few and the environment is quick, else the one with a learned model.
-
-    Not `fast`, which is a good roll-in but a poor match: its policies hardly ever hedge between two actions.
-    """
-    return PRESETS["model" if model.spec.action_size or model.spec.ends else "paper"]
 
 
 def roll_in_states(model: TraceModel, policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, "steps n obs"]:
@@ -190,7 +183,3 @@ def ranges(steps: Sequence[int]) -> str:
         else:
             parts.append([h])
     return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
-
-
-def as_rows(rows: Sequence[StepReport]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(row) for row in rows]

@@ -1,18 +1,13 @@
-"""Pictures of a diagnosis, and the page that shows them: one HTML file that needs no other and no network."""
+"""Pictures of a diagnosis, and the page that shows them: one self-contained HTML file."""
 
 from __future__ import annotations
 
 import base64
 import html as escape
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.ticker import MaxNLocator
+from hyrlo.runs.figures import integer_ticks, new_figure, png
 
 if TYPE_CHECKING:
     from hyrlo.diagnostics.admissibility import StepReport
@@ -48,14 +43,13 @@ def pictures(rows: Sequence[StepReport], config: dict[str, Any]) -> dict[str, by
 
 
 def _axes(steps: list[int], flagged: list[int], ylabel: str) -> tuple[Any, Any]:
-    figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
+    figure, axes = new_figure(5.4, 3.2)
     for number, h in enumerate(flagged):
         axes.axvspan(h - 0.5, h + 0.5, color=RED, alpha=0.08, linewidth=0, label=None if number else "flagged steps")
     axes.set_xlim(-0.5, steps[-1] + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    integer_ticks(axes)
     axes.set_xlabel("step")
     axes.set_ylabel(ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 
@@ -69,10 +63,7 @@ def _png(figure: Any, axes: Any) -> bytes:
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, 0), max(high, 0.1))
     axes.legend(frameon=False, fontsize=8)
-    target = io.BytesIO()
-    figure.savefig(target, format="png", dpi=130)
-    plt.close(figure)
-    return target.getvalue()
+    return png(figure, dpi=130)
 
 
 STYLE = """
@@ -112,12 +103,6 @@ DATA_COLUMNS = {
 def html(report: dict[str, Any], pictures: dict[str, bytes]) -> str:
     """The page. `report` is what `report.json` holds."""
     title = escape.escape(f"Diagnosis of {report['env']}, H = {report['horizon']}")
-    tried = ", ".join(report["policies"]) if report["run"] is None else f"roll-in of {report['run']}"
-    played = {k: report["forward"][k] + report["roll_out"][k] for k in ("episodes", "steps")}
-    about = escape.escape(
-        f"{report['source']}; {report['observation_size']} dimensions; {tried}; "
-        f"{played['episodes']:,} episodes, {played['steps']:,} environment steps; seed {report['seed']}"
-    )
     figures = "".join(
         f'<figure><img alt="{name}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         f"<figcaption>{escape.escape(CAPTIONS[name])}</figcaption></figure>"
@@ -132,26 +117,40 @@ def html(report: dict[str, Any], pictures: dict[str, bytes]) -> str:
         }
         for row in report["steps"]
     ]
-    config = report["config"]
-    meaning = (
+    meaning = escape.escape(_meaning(report["config"]))
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title><style>{STYLE}</style></head><body>
+<h1>{title}</h1><p class="about">{escape.escape(_about(report))}</p>
+<section class="verdict{" bad" if report["flagged"] else ""}"><p><b>{first}</b></p>
+<ul>{"".join(f"<li>{line}</li>" for line in rest)}</ul></section>
+<h2>What to do next</h2><ul>{"".join(f"<li>{_prose(line)}</li>" for line in report["advice"])}</ul>
+<h2>Step by step</h2><div class="pictures">{figures}</div>
+<div class="wide">{_table({**STEP_COLUMNS, "flag": ""}, steps)}</div><p class="about">{meaning}</p>
+<h2>What is in the data</h2><div class="wide">{_table(DATA_COLUMNS, report["data"])}</div>
+</body></html>
+"""
+
+
+def _about(report: dict[str, Any]) -> str:
+    """Data, policies and cost in one line."""
+    tried = ", ".join(report["policies"]) if report["run"] is None else f"roll-in of {report['run']}"
+    played = {k: report["forward"][k] + report["roll_out"][k] for k in ("episodes", "steps")}
+    return (
+        f"{report['source']}; {report['observation_size']} dimensions; {tried}; "
+        f"{played['episodes']:,} episodes, {played['steps']:,} environment steps; seed {report['seed']}"
+    )
+
+
+def _meaning(config: dict[str, Any]) -> str:
+    """Legend of the table of steps."""
+    return (
         f"A step is flagged (⚑) if roll-in and data differ significantly (p below {config['level']:g} after "
         f"Benjamini–Hochberg over the steps) and by more than a gap of {config['gap']:g} or more than "
         f"{config['missed']:g} of the data missed. gap: the data put that much more of their mass into some region than "
         "the roll-in; data there, roll-in there: the shares of each in that region. missed, stray: data (roll-in) where "
         f"the other is {config['test']['rare']:g} times as rare. JS in nats, at most 0.693."
     )
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title><style>{STYLE}</style></head><body>
-<h1>{title}</h1><p class="about">{about}</p>
-<section class="verdict{" bad" if report["flagged"] else ""}"><p><b>{first}</b></p>
-<ul>{"".join(f"<li>{line}</li>" for line in rest)}</ul></section>
-<h2>What to do next</h2><ul>{"".join(f"<li>{_prose(line)}</li>" for line in report["advice"])}</ul>
-<h2>Step by step</h2><div class="pictures">{figures}</div>
-<div class="wide">{_table({**STEP_COLUMNS, "flag": ""}, steps)}</div><p class="about">{escape.escape(meaning)}</p>
-<h2>What is in the data</h2><div class="wide">{_table(DATA_COLUMNS, report["data"])}</div>
-</body></html>
-"""
 
 
 def _prose(line: str) -> str:

@@ -54,7 +54,7 @@ class Witnesses(Protocol):
 
 
 @dataclass(frozen=True)
-class FiniteWitnesses:
+class WitnessTable:
     """A list of witnesses; with `signed`, the negative of each is one as well, which makes the IPM an absolute value."""
 
     functions: Float[np.ndarray, "g states"]

@@ -13,21 +13,20 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import gymnasium
 import numpy as np
 from gymnasium.utils.seeding import np_random
 from jaxtyping import Bool, Float
 
-from hyrlo.core.access import ResetModel, Spec
-from hyrlo.core.errors import AccessError, HyrloError
-from hyrlo.data.states import ObservationDataset
-from hyrlo.data.transitions import TransitionDataset
+from hyrlo.core.access import Spec
+from hyrlo.core.errors import HyrloError
 from hyrlo.envs.gym.model import GymTraceModel
+from hyrlo.envs.gym.sources import load_libraries
 from hyrlo.envs.gym.vector import News, Vector
-from hyrlo.envs.gym.world import load_libraries
 from hyrlo.envs.gym.wrappers import Start, describe
+from hyrlo.envs.world import SIMULATED, World
 
 if TYPE_CHECKING:
     import mujoco
@@ -68,8 +67,11 @@ class HammerConfig:
             raise HyrloError(f"threads is {self.threads}; give at least 1, or 0 for one per core")
 
 
-class HammerWorld:
-    """`hammer-binary`: hands out trace models, which share one batch of simulations."""
+class HammerWorld(World):
+    """`hammer-binary`. Its trace models share one batch of simulations; there is no reset model."""
+
+    config: HammerConfig
+    default_traits = dataclasses.replace(SIMULATED, motion=True, horizon_from_data=False)
 
     def __init__(self, horizon: int | None = None, config: HammerConfig | None = None):
         self.name, self.config = NAME, config or HammerConfig()
@@ -80,33 +82,19 @@ class HammerWorld:
         self.says_success = True
         self._vector: HammerVector | None = None
 
+    @classmethod
+    def create(cls, name: str, horizon: int | None, config: HammerConfig) -> Self:
+        return cls(horizon, config)
+
     @property
     def spec(self) -> Spec:
         return Spec(self.horizon, OBSERVATION_SIZE, 0, ACTION_SIZE)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        return dataclasses.asdict(self.config)
-
     def trace_model(self) -> GymTraceModel:
         return GymTraceModel(self)
 
-    def reset_model(self) -> ResetModel:
-        raise AccessError(
-            f"{NAME}: an observation does not hold the simulator's state, so that there is no reset model; "
-            "use an algorithm with trace access such as foobar"
-        )
-
-    def prepare(self, data: ObservationDataset) -> ObservationDataset:
-        return data.for_horizon(self.horizon, OBSERVATION_SIZE)
-
-    def behaviour_data(self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None) -> ObservationDataset:
-        raise HyrloError(f"{NAME} has no behaviour data of its own; give --data")
-
-    def behaviour_transitions(
-        self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None
-    ) -> TransitionDataset:
-        raise HyrloError(f"{NAME} has no behaviour data of its own; give --data")
+    def render_env(self) -> gymnasium.Env:
+        return single_hammer(self, render_mode="rgb_array")
 
     def vector(self) -> HammerVector:
         if self._vector is None:

@@ -6,7 +6,6 @@ on other seeds than these.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,14 +16,13 @@ from jaxtyping import Float
 from hyrlo.core.serialize import load_policy
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, ranges, reach
 from hyrlo.distances.two_sample import TestConfig
-from hyrlo.envs import INADMISSIBLE, World, make
+from hyrlo.envs import World, make
 from hyrlo.envs.lock import BAD, OPENING, SLIP, Lock, behaviour_occupancy, inadmissible_occupancy
-from hyrlo.experiments.recipes import Scale
+from hyrlo.envs.lock_world import INADMISSIBLE
+from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, write_csv
-from hyrlo.forward.fail import PRESETS
-from hyrlo.forward.minmax import GameConfig
+from hyrlo.forward.importance import PRESETS
 
-TITLE = "does diagnose flag the inadmissible locks at the right steps, and the admissible one not at all"
 HORIZON = {"smoke": 3, "quick": 10, "paper": 10}
 SEEDS = {"smoke": 1, "quick": 3, "paper": 10}
 ENVIRONMENTS = ("lock", "lock-benign", "lock-adversarial")
@@ -131,7 +129,7 @@ def truth(world: World, config: DiagnoseConfig) -> Truth:
 def runs(scale: Scale, seeds: int) -> list[RunSpec]:
     config = PRESETS["paper"]
     if scale == "smoke":
-        config = replace(config, samples=50, offline_samples=100, features=32, game=GameConfig(iterations=20))
+        config = smoke(config)
     return [
         RunSpec(f"fail-{env}", "fail", env, HORIZON[scale], config, seed, curve_episodes=100)
         for env in ENVIRONMENTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import mmd2
 from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import collect_states
+from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import SwingUp
-from hyrlo.experiments.recipes import SMOKE_DYNAMICS, Scale
+from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, spread, write_csv
-from hyrlo.forward.fail import PRESETS
-from hyrlo.runs import plots
+from hyrlo.forward.density import DensityConfig
+from hyrlo.forward.model import VectorModelConfig
 
-TITLE = "MMD and effective sample size per step, importance weights against a learned model, on Pendulum"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 ENV, HORIZON = "gym:Pendulum-v1", {"smoke": 3, "quick": 20, "paper": 40}
 OPTIONS = {"num_envs": 50}
@@ -38,11 +37,10 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 
 def spec_of(estimator: Any, seed: int, scale: Scale) -> RunSpec:
     """The same samples and rounds for both."""
-    config = replace(PRESETS["paper" if estimator == "importance" else "model"], estimator=estimator, samples=200)
-    config = replace(config, share_steps=1)
+    importance = estimator == "importance"
+    config: Any = DensityConfig(samples=200) if importance else VectorModelConfig(samples=200, share_steps=1)
     if scale == "smoke":
-        track = replace(config.track, updates=10, hidden=8, features=32, dynamics=SMOKE_DYNAMICS)
-        config = replace(config, samples=50, track=track)
+        config = smoke(config)
     return RunSpec(
         f"fail-{estimator}", "fail", ENV, HORIZON[scale], config, seed, curve_episodes=2, eval_episodes=50,
         options=OPTIONS, source=(logs, {"scale": scale}),

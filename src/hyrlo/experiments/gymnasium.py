@@ -15,13 +15,12 @@ from hyrlo.core.policies import Policy
 from hyrlo.data.states import ObservationDataset
 from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import Noisy, collect_states
+from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import Balance, Pump
 from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
-from hyrlo.foobar import PRESETS as FOOBAR
-from hyrlo.runs import plots
+from hyrlo.runs.training import config as configure
 
-TITLE = "MountainCar, CartPole and MountainCarContinuous from state logs: FOOBAR beside SAC from scratch"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 OPTIONS = {"num_envs": 32}
 EPISODES = {"smoke": 20, "quick": 500, "paper": 500}
@@ -62,11 +61,14 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 
 def spec_of(method: str, task: str, seed: int, scale: Scale) -> RunSpec:
     episodes: dict[str, Any] = {"episodes": 32, "collections": 2, "random_collections": 1, "utd": 0.25}
-    foobar: Any = replace(FOOBAR["model"], share_steps=10, sac=replace(FOOBAR["model"].sac, **episodes))
-    sac: Any = replace(SAC["fast"], iterations=75, **episodes)  # more steps than FOOBAR takes
-    config = foobar if method == "foobar" else sac
+    horizon = 10 if scale == "smoke" else TASKS[task].horizon
+    if method == "foobar":
+        options = {"forward.share_steps": 10, **{f"backward.{name}": value for name, value in episodes.items()}}
+        config = configure("foobar", world=make(TASKS[task].env, horizon), **options)
+    else:
+        config = replace(SAC["fast"], iterations=75, **episodes)  # more steps than FOOBAR takes
     return RunSpec(
-        f"{method}-{task}", method, TASKS[task].env, 10 if scale == "smoke" else TASKS[task].horizon,
+        f"{method}-{task}", method, TASKS[task].env, horizon,
         smoke(config) if scale == "smoke" else config, seed, curve_episodes=4 if scale == "smoke" else 32,
         eval_episodes=10 if scale == "smoke" else 200, options=OPTIONS,
         source=(logs, {"task": task, "scale": scale}) if method == "foobar" else None,

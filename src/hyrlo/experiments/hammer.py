@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hyrlo.backward.sac import MOTION as BACKWARD
 from hyrlo.baselines.distil import PRESETS as DISTIL
 from hyrlo.baselines.rlpd import PRESETS as RLPD
 from hyrlo.core.errors import HyrloError
@@ -25,16 +26,15 @@ from hyrlo.distances import mmd2
 from hyrlo.distances.two_sample import TestConfig, compare
 from hyrlo.envs import make
 from hyrlo.envs.hammer import NAME, HammerWorld
+from hyrlo.experiments import plots
 from hyrlo.experiments.hammer_expert import expert_states, expert_transitions, load_expert
 from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, say, spread, write_csv
-from hyrlo.foobar import PRESETS as FOOBAR
-from hyrlo.forward.fail import PRESETS as FAIL
-from hyrlo.runs import plots
+from hyrlo.foobar import FoobarConfig
+from hyrlo.forward.model import MOTION as FORWARD
 from hyrlo.runs.directory import roll_in_of
 from hyrlo.runs.render import render_run, render_strip
 
-TITLE = "The Adroit hammer: FOOBAR beside RLPD and SAC from scratch, roll-in against data, frames"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 HORIZON = {"smoke": 3, "quick": 50, "paper": 50}
 EPISODES = {"smoke": 40, "quick": 2000, "paper": 2000}
@@ -76,16 +76,15 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
     """RLPD has as many steps as the backward pass, SAC from scratch more than both passes; both have about as many updates
     as the backward pass, which learns from the six tenths of its steps that come after the switch."""
-    foobar = FOOBAR["robot"]
-    scratch = replace(foobar.sac, collections=3 * foobar.sac.collections, utd=0.1)
-    shared = {f: getattr(foobar.sac, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
+    scratch = replace(BACKWARD, collections=3 * BACKWARD.collections, utd=0.1)
+    shared = {f: getattr(BACKWARD, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
     configs: dict[str, tuple[str, Any]] = {
-        "foobar": ("foobar", foobar),
-        "weak": ("cpi", foobar.sac),
+        "foobar": ("foobar", FoobarConfig(FORWARD, BACKWARD)),
+        "weak": ("cpi", BACKWARD),
         "distil": ("distil", DISTIL["fast"]),
         "rlpd": ("rlpd", replace(RLPD["fast"], utd=0.3, **shared)),
         "sac": ("sac", scratch),
-        **{f"fail-{n}": ("fail", replace(FAIL["robot"], samples=n)) for n in FEWER},
+        **{f"fail-{n}": ("fail", replace(FORWARD, samples=n)) for n in FEWER},
     }
     algo, config = configs[group]
     source = None if group == "sac" or group in ROLL_INS else tuples if group == "rlpd" else logs
@@ -146,7 +145,7 @@ def samples(group: str, scale: Scale) -> str:
     """How many the forward pass has, a step."""
     config = spec_of(group, 0, scale).config
     forward = getattr(config, "forward", config)
-    label = f"{forward.track.rounds * forward.samples:,} samples a step"
+    label = f"{forward.rounds * forward.samples:,} samples a step"
     return f"{label} ({group})" if scale == "smoke" else label  # where all have the same size
 
 

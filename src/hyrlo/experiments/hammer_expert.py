@@ -28,7 +28,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from hyrlo.core.errors import DataError, HyrloError
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Actions, Policy, Step
-from hyrlo.data.states import ObservationDataset, _read_npz
+from hyrlo.data.npz import read_arrays
+from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.hammer import ACTION_SIZE, NAME, OBSERVATION_SIZE, HammerWorld
 
@@ -64,7 +65,7 @@ def load_expert(path: str | Path | None = None, noise: bool = True) -> HammerExp
     path = path or os.environ.get(VARIABLE)
     if not path:
         raise HyrloError(f"{NAME} expert: no weights; set {VARIABLE}, or give --expert PATH where there is that option")
-    stored = _read_npz(Path(path), ARRAYS)
+    stored = read_arrays(path, ARRAYS)
     missing = [name for name in ARRAYS if name not in stored]
     if missing:
         raise DataError(f"{path}: has no array named {missing[0]}; an expert's weights are {', '.join(ARRAYS)}")

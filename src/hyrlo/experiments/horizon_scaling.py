@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hyrlo.experiments import lock
+from hyrlo.experiments import lock, plots
 from hyrlo.experiments.recipes import Scale
 from hyrlo.experiments.runner import Finished, RunSpec, markdown, row_of, spread, write_csv
-from hyrlo.runs import plots
 
-TITLE = "episodes until success ≥ 0.9 against the horizon, for every algorithm"
 HORIZONS = {"smoke": (2, 3), "quick": (5, 10), "paper": (5, 10, 20, 50, 100)}
 SEEDS = {"smoke": 1, "quick": 2, "paper": 10}
 GROUPS = ("foobar-lean", "hyq", "briee")

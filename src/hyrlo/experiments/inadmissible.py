@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from hyrlo.backward.psdp import PsdpConfig
-from hyrlo.core.regression import FitConfig
+from hyrlo.core.regression import LatentProjection
 from hyrlo.envs import make
 from hyrlo.envs.lock import optimal_success
 from hyrlo.experiments.recipes import Scale, recipe
 from hyrlo.experiments.runner import Finished, RunSpec, markdown, row_of, spread, write_csv
 
-TITLE = "success on inadmissible data relative to the optimal policy (Table 2), and an exploring roll-in"
 HORIZON = {"smoke": 3, "quick": 10, "paper": 10}
 SEEDS = {"smoke": 1, "quick": 3, "paper": 10}
 ENVIRONMENTS = ("lock-benign", "lock-adversarial", "lock")
@@ -22,7 +21,7 @@ PAPER = {  # forward policy, FOOBAR, PSDP
     "lock-adversarial": ("0 (0, 0)", "0 (0, 0)", "1.1 (0.95, 1.15)"),
     "lock": ("", "", ""),
 }
-EXPLORING_BACKWARD = PsdpConfig(samples=20_000, fit=FitConfig(decay=0.0005, held_out=0.5))
+EXPLORING_BACKWARD = PsdpConfig(samples=20_000, fit=LatentProjection(decay=0.0005, held_out=0.5))
 """The adversarial lock's first step tells a return of 0.1 from one of 0.05 under noise: more samples, more of them held
 out to choose among restarts, less decay."""
 
@@ -36,7 +35,7 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
             psdp = replace(psdp, samples=4000, fit=fit)
             foobar = replace(foobar, backward=replace(foobar.backward, samples=4000, fit=fit))
         backward = foobar.backward if scale == "smoke" else EXPLORING_BACKWARD
-        exploring = replace(foobar, explore=replace(foobar.explore, share=0.5), backward=backward)
+        exploring = replace(recipe("foobar", "paper", scale, explore=0.5), backward=backward)
         algorithms = (("foobar", "foobar", foobar), ("psdp", "psdp", psdp), ("exploring", "foobar", exploring))
         for name, algo, config in algorithms:
             specs += [

@@ -8,7 +8,6 @@ from hyrlo.experiments.recipes import Scale, limited, recipe
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
 from hyrlo.runs import plots
 
-TITLE = "success against episodes on the lock: FOOBAR, HyQ, BRIEE (Figure 1 left, the zoomed-in curve)"
 HORIZON = {"smoke": 3, "quick": 20, "paper": 100}
 SEEDS = {"smoke": 1, "quick": 3, "paper": 10}
 GROUPS = {  # group: algorithm, preset

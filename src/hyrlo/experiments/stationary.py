@@ -22,11 +22,11 @@ from hyrlo.core.access import evaluate
 from hyrlo.core.policies import Policy
 from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import Noisy
+from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import Balance
-from hyrlo.experiments.recipes import SMOKE_FIT, Scale
+from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, markdown, spread, write_csv
-from hyrlo.runs import plots
-from hyrlo.runs.directory import Run
+from hyrlo.runs.directory import MemoryRun
 from hyrlo.runs.progress import Progress
 from hyrlo.theory.discounted import (
     DiscountedEnv,
@@ -40,7 +40,6 @@ from hyrlo.theory.discounted import (
 from hyrlo.theory.finite_cpi import Estimate, cpi_finite, exact_estimates
 from hyrlo.theory.inter_fail import InterFailConfig, match_states
 
-TITLE = "CPI-trace and Inter-FAIL against their bounds on random discounted MDPs; CPI-trace with networks on CartPole"
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 MDPS = {"smoke": 3, "quick": 18, "paper": 60}
 STATES, ACTIONS, GAMMAS = 12, 3, (0.5, 0.8, 0.9)
@@ -55,7 +54,7 @@ ENV, HORIZON, OPTIONS, NOISE = "gym:CartPole-v1", 100, {"num_envs": 100}, 0.8
 def runs(scale: Scale, seeds: int) -> list[RunSpec]:
     config = CpiConfig(iterations=10, samples=1000)
     if scale == "smoke":
-        config = CpiConfig(iterations=2, samples=40, fit=replace(SMOKE_FIT, model="mlp"))
+        config = smoke(config)
     return [
         RunSpec("cpi-CartPole", "cpi", ENV, HORIZON, config, seed, curve_episodes=100, eval_episodes=200, options=OPTIONS,
                 source=(roll_in_policy, {}))
@@ -73,10 +72,10 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
     forward, backward = [], []
     with Progress(label="stationary ").phase("MDPs", MDPS[scale], 0) as bar:
         for number in range(MDPS[scale]):
-            problem = Problem.random(number)
-            roll_in, row = inter_fail_row(problem, SMOKE_MATCH if scale == "smoke" else MATCH)
+            task = StationaryTask.random(number)
+            roll_in, row = inter_fail_row(task, SMOKE_MATCH if scale == "smoke" else MATCH)
             forward.append(row)
-            backward += [cpi_row(problem, roll_in, step) for step in ("advantage", "accuracy", "sloppy")]
+            backward += [cpi_row(task, roll_in, step) for step in ("advantage", "accuracy", "sloppy")]
             bar.advance({"success_rate": None, "return_mean": backward[-1]["value"], "episodes": row["samples"]})
     chains = [chain_row(gamma) for gamma in (0.5, 0.7, 0.8, 0.9, 0.95)]
     networks = [network_row(run) for run in runs]
@@ -88,7 +87,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
 
 
 @dataclass(frozen=True)
-class Problem:
+class StationaryTask:
     """A random MDP, its behaviour policy, and the class of discriminators."""
 
     number: int
@@ -98,7 +97,7 @@ class Problem:
     functions: Float[np.ndarray, "k states"] | None
 
     @classmethod
-    def random(cls, number: int) -> Problem:
+    def random(cls, number: int) -> StationaryTask:
         rng = np.random.default_rng([7, number])
         gamma, kind = GAMMAS[number % 3], CLASSES[(number + number // 3) % 3]
         mdp = DiscountedMDP.random(number, STATES, ACTIONS, gamma, branching=2 * (number // 9 % 2))
@@ -125,56 +124,57 @@ def backups(rng: np.random.Generator, chain: np.ndarray, starts: int = 6, depth:
 # Inter-FAIL
 
 
-def inter_fail_row(problem: Problem, config: InterFailConfig) -> tuple[Table, dict[str, Any]]:
+def inter_fail_row(task: StationaryTask, config: InterFailConfig) -> tuple[Table, dict[str, Any]]:
     """The learned forward policy, and its distance from the offline distribution beside the bounds.
 
     Where discriminators are MMD's, also what comes of one sample an iteration, as the pseudocode has it, for both ways to
     choose the returned policy.
     """
-    learned = learn(problem, config)
-    exact = forward_row(problem.mdp, problem.behaviour, learned, problem)
+    learned = learn(task, config)
+    exact = forward_row(task, learned)
     uniform = np.full((STATES, ACTIONS), 1 / ACTIONS)
     samples = config.iterations * config.samples
-    size = 2 * len(problem.functions) if problem.functions is not None else None
+    size = 2 * len(task.functions) if task.functions is not None else None
     log_classes = None if size is None else np.log(2 * size / DELTA) + STATES * np.log(ACTIONS)
     row: dict[str, Any] = {
-        "mdp": problem.number,
-        "gamma": problem.mdp.gamma,
-        "class": problem.kind,
+        "mdp": task.number,
+        "gamma": task.mdp.gamma,
+        "class": task.kind,
         **exact,
-        "uniform_ipm": forward_row(problem.mdp, problem.behaviour, uniform, problem)["ipm"],
+        "uniform_ipm": forward_row(task, uniform)["ipm"],
         "eps_forward": "" if log_classes is None else 8 * float(np.sqrt(2 * ACTIONS**2 * log_classes / samples)),
         "samples": samples,
     }
     single: dict[str, Any] = {"single_ipm": "", "single_returns_first": "", "single_late_ipm": ""}
-    if problem.kind == "mmd":
+    if task.kind == "mmd":
         once = replace(config, samples=1, iterations=500 if config is MATCH else 20, burn_in=0.0)
-        literal, late = learn(problem, once), learn(problem, replace(once, burn_in=0.5))
-        single["single_ipm"] = forward_row(problem.mdp, problem.behaviour, literal, problem)["ipm"]
+        literal, late = learn(task, once), learn(task, replace(once, burn_in=0.5))
+        single["single_ipm"] = forward_row(task, literal)["ipm"]
         single["single_returns_first"] = int(np.ptp(literal) < 1e-6)
-        single["single_late_ipm"] = forward_row(problem.mdp, problem.behaviour, late, problem)["ipm"]
+        single["single_late_ipm"] = forward_row(task, late)["ipm"]
     return learned, row | single
 
 
-def learn(problem: Problem, config: InterFailConfig) -> Table:
-    kind: Any = "finite" if problem.kind == "backups" else problem.kind
+def learn(task: StationaryTask, config: InterFailConfig) -> Table:
+    kind: Any = "finite" if task.kind == "backups" else task.kind
     model = DiscountedInteractiveModel(
-        DiscountedEnv.create(problem.mdp, horizon=20), behaviour=table_policy(problem.behaviour)
+        DiscountedEnv.create(task.mdp, horizon=20), behaviour=table_policy(task.behaviour)
     )
-    functions = None if problem.functions is None else jnp.asarray(problem.functions, jnp.float32)
+    functions = None if task.functions is None else jnp.asarray(task.functions, jnp.float32)
     policy: Any = match_states(
-        model, functions, replace(config, discriminators=kind), jax.random.key(problem.number), Run(curve_episodes=1)
+        model, functions, replace(config, discriminators=kind), jax.random.key(task.number), MemoryRun(curve_episodes=1)
     )
     return np.asarray(jax.nn.softmax(policy.network.weights[0]), float)
 
 
-def forward_row(mdp: DiscountedMDP, behaviour: Table, policy: Table, classes: Problem) -> dict[str, float]:
+def forward_row(task: StationaryTask, policy: Table) -> dict[str, float]:
     """IPM(d^π, μ), the one-step distance ε on the policy's own states, ε_be, the paper's bound, and the one that holds."""
-    states, offline = mdp.occupancy(policy), mdp.occupancy(behaviour)
-    chain = mdp.chain(behaviour)
-    one_step = classes.distance(states @ (mdp.chain(policy) - chain))
-    backup = bellman_error(classes, chain, states - offline)
-    ipm = classes.distance(states - offline)
+    mdp = task.mdp
+    states, offline = mdp.occupancy(policy), mdp.occupancy(task.behaviour)
+    chain = mdp.chain(task.behaviour)
+    one_step = task.distance(states @ (mdp.chain(policy) - chain))
+    backup = bellman_error(task, chain, states - offline)
+    ipm = task.distance(states - offline)
     return {"ipm": ipm, "one_step": one_step, "bellman_error": backup, **bounds(mdp.gamma, one_step, backup)}
 
 
@@ -185,16 +185,16 @@ def bounds(gamma: float, one_step: float, bellman_error: float) -> dict[str, flo
     }
 
 
-def bellman_error(classes: Problem, chain: np.ndarray, difference: np.ndarray) -> float:
+def bellman_error(task: StationaryTask, chain: np.ndarray, difference: np.ndarray) -> float:
     """`max_g min_f ‖f − T g‖∞`; for MMD of the one g that the proof needs, as the maximum over the ball is hard to find."""
-    if classes.kind == "all":
+    if task.kind == "all":
         return 0.0
-    if classes.kind == "mmd":
+    if task.kind == "mmd":
         needed = chain.T @ difference
         return distance_to_ball(chain @ (needed / max(np.linalg.norm(needed), 1e-30)))
-    assert classes.functions is not None
-    both = np.concatenate([classes.functions, -classes.functions])
-    apart = np.abs(both[None] - (classes.functions @ chain.T)[:, None]).max(axis=2)
+    assert task.functions is not None
+    both = np.concatenate([task.functions, -task.functions])
+    apart = np.abs(both[None] - (task.functions @ chain.T)[:, None]).max(axis=2)
     return float(apart.min(axis=1).max())
 
 
@@ -224,29 +224,29 @@ def chain_row(gamma: float, length: int = 400) -> dict[str, float]:
     climb = np.arange(length) / length
     witness = np.concatenate([[0.0], climb, -climb])[None]
     policy, behaviour = (np.tile(np.eye(2)[action], (states, 1)) for action in (0, 1))
-    classes = Problem(-1, mdp, behaviour, "backups", witness)
-    return {"gamma": gamma, **forward_row(mdp, behaviour, policy, classes)}
+    task = StationaryTask(-1, mdp, behaviour, "backups", witness)
+    return {"gamma": gamma, **forward_row(task, policy)}
 
 
 # CPI-trace
 
 
-def cpi_row(problem: Problem, roll_in: Table, step: str) -> dict[str, Any]:
+def cpi_row(task: StationaryTask, roll_in: Table, step: str) -> dict[str, Any]:
     """CPI-trace from a random policy. `step`: α by the tested advantage, or by ε; `sloppy`: and the worst Greedy_ε."""
-    mdp, gamma = problem.mdp, problem.mdp.gamma
-    first = random_policy(np.random.default_rng([8, problem.number]), STATES, ACTIONS)
+    mdp, gamma = task.mdp, task.mdp.gamma
+    first = random_policy(np.random.default_rng([8, task.number]), STATES, ACTIONS)
     alpha = None if step == "advantage" else (1 - gamma) * EPSILON / (4 * gamma)
     select = sloppy_greedy if step == "sloppy" else lambda now: greedy_table(now.advantage)
     result = cpi_finite(exact_estimates(mdp, roll_in), first, gamma, EPSILON, alpha=alpha, select=select)
     start, best = mdp.occupancy(roll_in), mdp.optimal_policy()
     values = [mdp.value(policy, start) for policy in result.policies]
     left = float(mdp.occupancy(result.policy, start) @ mdp.advantage(result.policy).max(axis=1))
-    offline = mdp.occupancy(problem.behaviour)
+    offline = mdp.occupancy(task.behaviour)
     coverage = float((mdp.occupancy(best) / offline).max())
     ipm = 0.5 * float(np.abs(start - offline).sum())  # over functions from 0 to 1, which advantages max_a A(s, a) are
     allowed = most_updates(gamma, EPSILON)
     return {
-        "mdp": problem.number,
+        "mdp": task.number,
         "gamma": gamma,
         "step": step,
         "epsilon": EPSILON,

@@ -32,10 +32,9 @@ from hyrlo.experiments.theory_states import KINDS as STATE_KINDS
 from hyrlo.experiments.theory_states import TARGETS, needed, samples_needed
 from hyrlo.runs.progress import Progress
 from hyrlo.theory.finite import Table, uniform_policy
-from hyrlo.theory.finite_fail import exact_returns, exactly, psdp, smallest_ipm, witness_classes
+from hyrlo.theory.finite_fail import exact_returns, exactly, finite_psdp, smallest_ipm, witness_classes
 from hyrlo.theory.hardness import hard_tree, search_is_blind
 
-TITLE = "the theorems on finite MDPs: guarantees, samples against states, hardness constructions"
 SEEDS = {"smoke": 1, "quick": 5, "paper": 10}
 """Of the samples against states; the numbers of random MDPs are fixed by the scale."""
 MDPS = {"smoke": 4, "quick": 200, "paper": 500}
@@ -153,7 +152,7 @@ def examples() -> str:
 
 def _example(name: str, case: Case, roll_in: Table) -> list[str]:
     mdp, occupancy = case.mdp, case.mdp.occupancy(roll_in)
-    backward, learned = psdp(exact_returns(mdp, occupancy), case.values, uniform_policy(mdp), worst=case.offline)
+    backward, learned = finite_psdp(exact_returns(mdp, occupancy), case.values, uniform_policy(mdp), worst=case.offline)
     witnesses = witness_classes(mdp, case.values, value_witnesses, case.behaviour)
     numbers = (
         ipm(witnesses[1], occupancy[1], case.offline[1]),

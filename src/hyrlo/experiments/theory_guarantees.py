@@ -1,6 +1,6 @@
 """The paper's inequalities on random finite MDPs, against exact dynamic programming.
 
-Every check is an inequality `left ≤ right`; what is kept is its slack, `right − left`, which is negative where it fails.
+Every check is an inequality `left ≤ right`; its slack, `right − left`, is kept, which is negative where it fails.
 The guarantees are checked against all covered policies at once, stochastic ones included, by a linear program.
 """
 
@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from hyrlo.diagnostics.coverage import best_covered, coverage, performance_difference_coverage
-from hyrlo.distances.value import FiniteWitnesses, Values, greedy_witnesses, ipm, value_witnesses
+from hyrlo.distances.value import Values, WitnessTable, greedy_witnesses, ipm, value_witnesses
 from hyrlo.theory.finite import Distributions, FiniteMDP, Table, deterministic_q, greedy, uniform_policy
 from hyrlo.theory.finite_fail import (
     AllPolicies,
-    Transitions,
+    WeightedTransitions,
     exact_returns,
     exactly,
+    finite_psdp,
     min_max_game,
-    psdp,
     simulated_returns,
     smallest_ipm,
     witness_classes,
@@ -77,7 +77,7 @@ def random_case(seed: int, admissible: bool) -> Case:
 
 
 def realizable_values(mdp: FiniteMDP, rng: np.random.Generator, decoys: int = 3) -> list[Values]:
-    """`Q^{π^b}_h` of every π^b that is greedy for functions of the classes, and decoys that swap actions in some states."""
+    """`Q^{π^b}_h` of every π^b that is greedy for functions of the classes, and decoys with actions swapped in some states."""
     classes: list[Values] = []
     tails = np.zeros((1, mdp.states))
     for h in reversed(range(mdp.horizon)):
@@ -95,7 +95,7 @@ def realizable_values(mdp: FiniteMDP, rng: np.random.Generator, decoys: int = 3)
 
 @dataclass(frozen=True)
 class Forward:
-    """A forward policy, the IPM of its states at every step, and by how much each step missed the smallest payoff."""
+    """A forward policy, the IPM of its states at every step, and the excess ε of each step over the smallest payoff."""
 
     policy: Table
     occupancy: Distributions
@@ -103,11 +103,11 @@ class Forward:
     epsilon: list[float]
 
 
-def forward(case: Case, witnesses: list[FiniteWitnesses], solver: str, rounds: int) -> Forward:
+def forward(case: Case, witnesses: list[WitnessTable], solver: str, rounds: int) -> Forward:
     """FAIL with exact expectations. `solver`: `game` (Algorithm 4), or `exact`, a vertex of the best policies."""
     policy, epsilon = uniform_policy(case.mdp), []
     for h in range(case.mdp.horizon):
-        online: Transitions = exactly(case.mdp)(h, policy)
+        online: WeightedTransitions = exactly(case.mdp)(h, policy)
         smallest, best = smallest_ipm(online, case.offline[h + 1], witnesses[h + 1])
         if solver == "game":
             best = min_max_game(online, case.offline[h + 1], witnesses[h + 1], AllPolicies(), rounds).policy
@@ -115,7 +115,7 @@ def forward(case: Case, witnesses: list[FiniteWitnesses], solver: str, rounds: i
         reached = witnesses[h + 1].best_response(online.lead(best) - case.offline[h + 1])[0]
         epsilon.append(max(reached - smallest, 0.0))
     occupancy = case.mdp.occupancy(policy)
-    absolute = [FiniteWitnesses(w.functions) for w in witnesses]
+    absolute = [WitnessTable(w.functions) for w in witnesses]
     distances = [ipm(w, p, q) for w, p, q in zip(absolute, occupancy, case.offline, strict=True)]
     return Forward(policy, occupancy, distances, epsilon)
 
@@ -130,52 +130,63 @@ def study(seed: int, admissible: bool, rounds: int, samples: int) -> list[dict[s
     """One case with every witness class, solver of the forward pass and backward pass."""
     case = random_case(seed, admissible)
     mdp, rows = case.mdp, []
-    reach = np.arange(mdp.horizon + 1)
-    best = best_covered(mdp, case.offline)
+    size = {"horizon": mdp.horizon, "states": mdp.states, "actions": mdp.actions}
+    ratio = coverage(mdp, mdp.optimal_policy(), case.offline[:-1])
+    values = {"best_covered": best_covered(mdp, case.offline), "optimal": mdp.optimal_value()}
     for kind, (build, signed) in KINDS.items():
         if not (signed or admissible):
             continue
         witnesses = witness_classes(mdp, case.values, build, case.behaviour, signed)
         for solver in ("game", "exact"):
             found = forward(case, witnesses, solver, rounds)
-            allowed = np.cumsum([0.0, *found.epsilon])  # Theorem 2: IPM_h ≤ Σ_{τ<h} ε_τ ≤ h ε
-            distances = np.array(found.ipm)
             for backward_pass in ("exact", "sampled"):
-                rng = np.random.default_rng(seed)
-                collect = exact_returns(mdp, found.occupancy)
-                if backward_pass == "sampled":
-                    collect = simulated_returns(mdp, found.occupancy, samples, rng)
-                ties = case.offline if backward_pass == "exact" else None
-                policy, learned = psdp(collect, case.values, uniform_policy(mdp), ties)
-                value = mdp.value(policy)
-                error = fit_error(mdp, found.occupancy, policy, learned)
-                row: dict[str, Any] = {
-                    "seed": seed, "admissible": admissible, "horizon": mdp.horizon, "states": mdp.states,
-                    "actions": mdp.actions, "witnesses": kind, "forward": solver, "backward": backward_pass,
-                    "coverage": coverage(mdp, mdp.optimal_policy(), case.offline[:-1]), "ipm": distances.max(),
-                    "epsilon": max(found.epsilon), "fit_error": error, "value": value, "best_covered": best,
-                    "optimal": mdp.optimal_value(),
-                    **dict.fromkeys(SLACKS, ""),
-                }  # fmt: skip
-                rows.append(row)
-                if not admissible:
-                    row["slack_for"] = slack(mdp, found.occupancy, error, value)
-                else:
-                    row["slack_forward"] = float((allowed - distances).min())
-                    if solver == "game":
-                        row["slack_forward_closed"] = float((reach * mdp.actions / np.sqrt(rounds) - distances).min())
-                    row["slack_final"] = slack(mdp, case.offline, error + allowed[:-1].sum(), value)
-                    row["slack_pd"] = pd_slack(case, error + distances[:-1].sum(), value)
+                value, error = backward(case, found, samples if backward_pass == "sampled" else None, seed)
+                rows.append(
+                    {
+                        "seed": seed, "admissible": admissible, **size, "witnesses": kind, "forward": solver,
+                        "backward": backward_pass, "coverage": ratio, "ipm": max(found.ipm), "epsilon": max(found.epsilon),
+                        "fit_error": error, "value": value, **values, **dict.fromkeys(SLACKS, ""),
+                        **slacks(case, found, error, value, rounds if solver == "game" else None),
+                    }
+                )  # fmt: skip
     return rows
 
 
+def backward(case: Case, found: Forward, samples: int | None, seed: int) -> tuple[float, float]:
+    """Value and fit error of PSDP from the forward policy: with exact returns, or with this many samples per step."""
+    mdp = case.mdp
+    if samples is None:
+        collect, ties = exact_returns(mdp, found.occupancy), case.offline
+    else:
+        collect, ties = simulated_returns(mdp, found.occupancy, samples, np.random.default_rng(seed)), None
+    policy, learned = finite_psdp(collect, case.values, uniform_policy(mdp), ties)
+    return mdp.value(policy), fit_error(mdp, found.occupancy, policy, learned)
+
+
+def slacks(case: Case, found: Forward, error: float, value: float, rounds: int | None) -> dict[str, Any]:
+    """Slacks of the inequalities that apply. `rounds` are those of the game, where one was played."""
+    mdp, distances = case.mdp, np.array(found.ipm)
+    if case.behaviour is None:
+        return {"slack_for": slack(mdp, found.occupancy, error, value)}
+    allowed = np.cumsum([0.0, *found.epsilon])  # Theorem 2: IPM_h ≤ Σ_{τ<h} ε_τ ≤ h ε
+    checked: dict[str, Any] = {
+        "slack_forward": float((allowed - distances).min()),
+        "slack_final": slack(mdp, case.offline, error + allowed[:-1].sum(), value),
+        "slack_pd": pd_slack(case, error + distances[:-1].sum(), value),
+    }
+    if rounds is not None:
+        closed = np.arange(mdp.horizon + 1) * mdp.actions / np.sqrt(rounds)
+        checked["slack_forward_closed"] = float((closed - distances).min())
+    return checked
+
+
 def slack(mdp: FiniteMDP, distributions: Distributions, price: float, value: float) -> float:
-    """Of `V^π − V ≤ C(π) · price` for the worst π that the distributions cover."""
+    """Slack of `V^π − V ≤ C(π) · price` for the worst π that the distributions cover."""
     return value - best_covered(mdp, distributions, price + 1e-9)
 
 
 def pd_slack(case: Case, price: float, value: float) -> float | str:
-    """Of `V* − V ≤ C_cov^pd(π*) · price`, where the deterministic policies are few enough to list them all."""
+    """Slack of `V* − V ≤ C_cov^pd(π*) · price`; empty where the deterministic policies are too many to list."""
     mdp = case.mdp
     if mdp.actions ** (mdp.states * mdp.horizon) > MOST_FOR_PD:
         return ""
@@ -183,7 +194,7 @@ def pd_slack(case: Case, price: float, value: float) -> float | str:
     return value + ratio * price - mdp.optimal_value() if np.isfinite(ratio) else ""
 
 
-# Small examples of what does not hold.
+# Small counterexamples.
 
 
 def fixed_action_example() -> tuple[Case, Table]:
@@ -242,7 +253,7 @@ def range_example(horizon: int = 10) -> tuple[float, float]:
     rewards[1:, 1, 0] = 1
     mdp = FiniteMDP.dense(np.eye(3)[0], transitions, rewards)
     behaviour = np.tile(np.array([1.0, 0.0]), (horizon, 3, 1))
-    witnesses = FiniteWitnesses(value_witnesses(mdp.q(behaviour)[1:2]))
+    witnesses = WitnessTable(value_witnesses(mdp.q(behaviour)[1:2]))
     online = exactly(mdp)(0, uniform_policy(mdp))
     offline = mdp.occupancy(behaviour)
     game = min_max_game(online, offline[1], witnesses, AllPolicies(), rounds=1)

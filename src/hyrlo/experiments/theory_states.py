@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hyrlo.distances.value import BoundedWitnesses, FiniteWitnesses, Values, Witnesses, ipm, value_witnesses
+from hyrlo.distances.value import BoundedWitnesses, Values, Witnesses, WitnessTable, ipm, value_witnesses
 from hyrlo.theory.finite import Distributions, FiniteMDP, uniform_policy
-from hyrlo.theory.finite_fail import FinitePolicies, PolicyClass, fail, psdp, simulated, simulated_returns
+from hyrlo.theory.finite_fail import FinitePolicies, PolicyClass, finite_fail, finite_psdp, simulated, simulated_returns
 
 HORIZON, ACTIONS, CANDIDATES, EPSILON = 5, 4, 16, 0.2
 TARGETS = {"ipm": 0.1, "suboptimality": 0.1}
@@ -24,15 +24,15 @@ KINDS = ("value", "tv")
 
 
 @dataclass(frozen=True)
-class Problem:
+class CopiesLock:
     mdp: FiniteMDP
     offline: Distributions
     values: list[Values]
     policies: list[PolicyClass]
-    witnesses: list[FiniteWitnesses]
+    witnesses: list[WitnessTable]
 
 
-def copies_lock(states: int, seed: int) -> Problem:
+def copies_lock(states: int, seed: int) -> CopiesLock:
     """The lock with `states` states a step, half of them good; data of the right combination with 0.2 random actions."""
     rng = np.random.default_rng([seed, states])
     good = np.arange(states) < states // 2
@@ -47,34 +47,34 @@ def copies_lock(states: int, seed: int) -> Problem:
     mdp = FiniteMDP(good / good.sum(), successors, np.full(successors.shape, 2 / states), rewards)
     tempered = (1 - EPSILON) * plays + EPSILON / ACTIONS
     values = [plays[:, h] * good[:, None] for h in range(HORIZON)]
-    witnesses = [FiniteWitnesses(value_witnesses(f)) for f in values]
-    nothing = FiniteWitnesses(np.zeros((1, states)))
+    witnesses = [WitnessTable(value_witnesses(f)) for f in values]
+    nothing = WitnessTable(np.zeros((1, states)))
     policies: list[PolicyClass] = [FinitePolicies(tempered[:, h]) for h in range(HORIZON)]
-    return Problem(mdp, mdp.occupancy(tempered[right]), values, policies, [*witnesses, nothing])
+    return CopiesLock(mdp, mdp.occupancy(tempered[right]), values, policies, [*witnesses, nothing])
 
 
-def learn(problem: Problem, kind: str, samples: int, seed: int, rounds: int) -> dict[str, float]:
+def learn(lock: CopiesLock, kind: str, samples: int, seed: int, rounds: int) -> dict[str, float]:
     """FOOBAR with `samples` offline states, forward and backward episodes a step; what its policies are worth, exactly."""
-    mdp = problem.mdp
+    mdp = lock.mdp
     rng = np.random.default_rng([seed, samples])
-    drawn = np.stack([rng.multinomial(samples, d / d.sum()) / samples for d in problem.offline])
-    witnesses: list[Witnesses] = list(problem.witnesses)
+    drawn = np.stack([rng.multinomial(samples, d / d.sum()) / samples for d in lock.offline])
+    witnesses: list[Witnesses] = list(lock.witnesses)
     if kind == "tv":
         witnesses = [BoundedWitnesses() for _ in witnesses]
-    witnesses[-1] = problem.witnesses[-1]  # nothing is done in the last states
-    forward, _ = fail(simulated(mdp, samples, rng), drawn, witnesses, problem.policies, uniform_policy(mdp), rounds)
+    witnesses[-1] = lock.witnesses[-1]  # nothing is done in the last states
+    forward, _ = finite_fail(simulated(mdp, samples, rng), drawn, witnesses, lock.policies, uniform_policy(mdp), rounds)
     occupancy = mdp.occupancy(forward)
-    backward, _ = psdp(simulated_returns(mdp, occupancy, samples, rng), problem.values, uniform_policy(mdp))
-    distances = [ipm(w, p, q) for w, p, q in zip(problem.witnesses, occupancy, problem.offline, strict=True)]
+    backward, _ = finite_psdp(simulated_returns(mdp, occupancy, samples, rng), lock.values, uniform_policy(mdp))
+    distances = [ipm(w, p, q) for w, p, q in zip(lock.witnesses, occupancy, lock.offline, strict=True)]
     return {"ipm": max(distances), "suboptimality": mdp.optimal_value() - mdp.value(backward)}
 
 
 def samples_needed(states: int, kind: str, seed: int, most: int, rounds: int) -> list[dict[str, Any]]:
     """For 8, 16, … samples what is reached, until both targets are met twice in a row."""
-    problem, rows, met = copies_lock(states, seed), [], 0
+    lock, rows, met = copies_lock(states, seed), [], 0
     samples = 8
     while samples <= most and met < 2:
-        reached = learn(problem, kind, samples, seed, rounds)
+        reached = learn(lock, kind, samples, seed, rounds)
         met = met + 1 if all(reached[name] <= target for name, target in TARGETS.items()) else 0
         rows.append({"states": states, "witnesses": kind, "seed": seed, "samples": samples, **reached})
         samples *= 2

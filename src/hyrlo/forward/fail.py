@@ -1,65 +1,134 @@
 """Algorithm 3, FAIL: learn, step by step, a forward policy whose states look like the offline states.
 
-For h = 0 … H−1: roll in π_0 … π_{h−1}, act uniformly at h, and let π_h be the solution of the min-max game (Algorithm 4)
-between the states that follow and the offline states of step h + 1:
+For h = 0 … H−1: roll in π_0 … π_{h−1}, explore at h, and let π_h make the next states look like the offline states D_{h+1}:
 
-    π_h = argmin_π max_{g ∈ G}  Ê_on[ A·π(a_h|s_h) g(s_{h+1}) ] − Ê_{D_{h+1}}[ g ]
+    π_h = argmin_π max_{g ∈ G}  Ê_π[ g(s_{h+1}) ] − Ê_{D_{h+1}}[ g ]
+
+How Ê_π is estimated from the online samples is the estimator's business: importance.py (the paper's), regression.py, model.py,
+and density.py (importance weights for action vectors). Each estimator is one config and one file.
 """
 
 from __future__ import annotations
 
-import jax
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
 from jax.random import fold_in
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from hyrlo.core.access import TraceModel
+from hyrlo.core.access import Recorded, Spec, Steps, TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import HyrloError
-from hyrlo.core.policies import Stack, switch
+from hyrlo.core.errors import check_positive
+from hyrlo.core.policies import Policy, Stack, switch
 from hyrlo.data.states import ObservationDataset
-from hyrlo.forward.match import MatchConfig, blank_policy, match
-from hyrlo.forward.minmax import GameConfig
-from hyrlo.forward.track import ROBOT, track
-from hyrlo.forward.witness import ValueClass
-
-FailConfig = MatchConfig
-PRESETS = {
-    "paper": FailConfig(samples=2000, estimator="importance", features=512, game=GameConfig()),
-    "fast": FailConfig(samples=1000),
-    "lean": FailConfig(samples=600),
-    "model": FailConfig(samples=100, estimator="model"),
-    "robot": FailConfig(samples=600, estimator="model", share_steps=1, track=ROBOT),
-}
 
 
-def fail(
-    model: TraceModel,
-    source: ObservationDataset,
-    config: FailConfig,
-    key: PRNGKeyArray,
-    run: Run,
-    functions: ValueClass | None = None,
-) -> Stack:
-    """Algorithm 3: the forward policy π^f. `functions` is a finite class F for discriminator `value`."""
-    spec = model.spec
-    if functions is not None and config.discriminator != "value":
-        raise HyrloError(f"a class of value functions is for discriminator value, not {config.discriminator}")
-    if config.discriminator != "mmd" and spec.action_size:
-        raise HyrloError(f"discriminator {config.discriminator} is for discrete actions; leave it at mmd")
-    if config.estimator == "model" or spec.action_size:
-        if config.estimator == "regression":
-            raise HyrloError(
-                "estimator regression is for discrete actions; use --preset model, or set estimator to importance"
-            )
-        return track(model, source, config.track, config.estimator, config.samples, config.share_steps, key, run)
-    uniform, measure = spec.uniform(), "mmd" if config.discriminator == "mmd" else "ipm"
-    empty = Stack.repeat(blank_policy(spec, config), spec.horizon)
-    phase = run.phase("forward", range(spec.horizon), empty, model)
+class Estimator(ABC):
+    """Finds the forward policy of one step (or of a block of steps) from online samples.
+
+    `State` is a pytree: the forward policy so far and what the estimator remembers between steps.
+    """
+
+    block: int = 1
+    """Number of consecutive steps that share a policy."""
+
+    @abstractmethod
+    def start(self) -> Any:
+        """The state before the first step."""
+
+    @abstractmethod
+    def forward(self, state: Any) -> Stack:
+        """The forward policy in `state`."""
+
+    def begin(self, state: Any, h: int) -> Any:
+        """Prepare for step `h`."""
+        return state
+
+    def round_keys(self, key: PRNGKeyArray) -> list[PRNGKeyArray]:
+        """One key for each round of collection and update."""
+        return [key]
+
+    @abstractmethod
+    def exploring(self, state: Any, h: int, r: int) -> Policy:
+        """The policy that collects round `r` of step `h`."""
+
+    def recorded(self, h: int) -> Steps:
+        """The steps to record."""
+        return h
+
+    def stop(self, h: int) -> int:
+        """Where the episodes of step `h` are cut."""
+        return h + 1
+
+    @abstractmethod
+    def update(self, key: PRNGKeyArray, state: Any, online: Recorded, h: int) -> tuple[Any, dict[str, float]]:
+        """The state with a better policy of step `h`, and the metrics of the round."""
+
+
+@dataclass(frozen=True)
+class ForwardConfig:
+    """Forward pass: what the config of every estimator has."""
+
+    samples: int = 1000
+    """Online episodes per step and round."""
+    offline_samples: int = 2000
+    """Offline states used per step (all, if there are fewer)."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "samples", "offline_samples")
+
+    def estimator(self, spec: Spec, data: ObservationDataset, key: PRNGKeyArray) -> Estimator:
+        raise NotImplementedError
+
+
+def fail(model: TraceModel, source: ObservationDataset, config: ForwardConfig, key: PRNGKeyArray, run: Run) -> Stack:
+    """Algorithm 3: the forward policy π^f."""
+    spec, estimator = model.spec, config.estimator(model.spec, source, key)
+    phase = run.phase("forward", range(0, spec.horizon, estimator.block), estimator.start(), model)
     for h in phase:
-        rollout_key, match_key = jax.random.split(fold_in(key, h))
-        roll_in = switch(phase.state, at=h, to=uniform)  # π_0 … π_{h−1}, then uniform
-        online = model.record(rollout_key, roll_in, config.samples, h, stop=h + 1)
-        policy, distance = match(match_key, online, *source.padded(h + 1), spec, config, h, functions)
-        forward = phase.state.with_step(h, policy)
-        phase.done(h, forward, evaluate=switch(forward, at=h + 1, to=uniform), **{measure: distance})
-    return phase.state
+        state = estimator.begin(phase.state, h)
+        for r, round_key in enumerate(estimator.round_keys(fold_in(key, h))):
+            roll_in = estimator.exploring(state, h, r)  # π_0 … π_{h−1}, then exploration
+            online = model.record(
+                fold_in(round_key, 0), roll_in, config.samples, estimator.recorded(h), stop=estimator.stop(h)
+            )
+            state, metrics = estimator.update(round_key, state, online, h)
+        learned = min(h + estimator.block, spec.horizon)
+        phase.done(h, state, evaluate=switch(estimator.forward(state), at=learned, to=spec.uniform()), **metrics)
+    return estimator.forward(phase.state)
+
+
+class OneStepEstimator(Estimator):
+    """An estimator that finds each π_h from uniform actions at step h, in one round. Its state is the forward policy."""
+
+    def __init__(self, spec: Spec, data: ObservationDataset):
+        self.spec, self.data = spec, data
+
+    @abstractmethod
+    def initial_policy(self) -> Policy:
+        """A policy of one step, before learning."""
+
+    @abstractmethod
+    def solve(
+        self,
+        key: PRNGKeyArray,
+        online: Recorded,
+        offline: Float[Array, "m obs"],
+        offline_weights: Float[Array, " m"],
+        h: int,
+    ) -> tuple[Policy, float, str]:
+        """π_h, its distance to the offline states of step h + 1, and the name of that distance."""
+
+    def start(self) -> Stack:
+        return Stack.repeat(self.initial_policy(), self.spec.horizon)
+
+    def forward(self, state: Stack) -> Stack:
+        return state
+
+    def exploring(self, state: Stack, h: int, r: int) -> Policy:
+        return switch(state, at=h, to=self.spec.uniform())
+
+    def update(self, key: PRNGKeyArray, state: Stack, online: Recorded, h: int) -> tuple[Stack, dict[str, float]]:
+        policy, distance, name = self.solve(fold_in(key, 1), online, *self.data.padded(h + 1), h)
+        return state.with_step(h, policy), {name: distance}

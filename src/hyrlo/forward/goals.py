@@ -1,8 +1,9 @@
-"""What the forward pass with networks aims at: the offline states of the next steps, as mean features of kernels."""
+"""What the estimators that follow a gradient aim at: mean kernel features of the offline states of the next steps."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,17 +14,21 @@ from hyrlo.core.networks import whiten
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import median_bandwidth, random_features
 
-if TYPE_CHECKING:
-    from hyrlo.forward.track import TrackConfig
+WIDTHS = (
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+)  # of the kernels, in median distances: narrow ones match details, wide ones pull from afar
+LEAST_SPREAD = 0.1  # of the states of one step, as a share of the spread of all states
+LEAST_VARIANCE = 0.05  # along a direction of correlated states, where each dimension has variance 1
 
-WIDTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernels, in median distances: near to match details, far to feel a pull
-LEAST_SPREAD = 0.1  # of the states of one step, as a share of that of all states
-LEAST_VARIANCE = 0.05  # along a direction of correlated states, where each dimension has 1
+Units = Literal["all", "step", "joint"]
 
 
 class Goals(NamedTuple):
-    """The steps that follow: mean features of their offline states, how features are made (states are shifted, scaled and
-    turned first), which of the steps are real."""
+    """Goals of the next k steps: mean features of their offline states, how features are computed (states are shifted,
+    scaled and turned first), and which of the steps exist."""
 
     means: Float[Array, "k f"]
     frequencies: Float[Array, "k obs f"]
@@ -33,25 +38,30 @@ class Goals(NamedTuple):
     real: Bool[Array, " k"]
 
 
-def goals_after(
-    source: ObservationDataset,
-    h: int,
-    stop: int,
-    frequencies: Float[Array, "obs f"],
-    shift: Array,
-    scale: Array,
-    ends: bool,
-    config: TrackConfig,
-    k: int,
-) -> Goals:
-    """Of steps h + 1 … stop, in one shape for all h. Kernels of several widths, in median distances of each step."""
-    steps = [source.padded(min(h + j, stop)) for j in range(1, k + 1)]
-    padded, weights = (jnp.stack(x) for x in zip(*steps, strict=True))
-    return Goals(*mean_features(padded, weights, frequencies, shift, scale, ends, config), jnp.arange(k) < stop - h)
+@dataclass(frozen=True)
+class GoalMaker:
+    """Makes the goals of any step from the offline states."""
+
+    data: ObservationDataset
+    frequencies: Float[Array, "obs f"]
+    shift: Float[Array, " obs"]
+    scale: Float[Array, " obs"]
+    ends: bool
+    units: Units
+    moments: float
+
+    def after(self, h: int, stop: int, k: int) -> Goals:
+        """Goals of steps h + 1 … stop, padded to k steps so that every h has the same shape."""
+        steps = [self.data.padded(min(h + j, stop)) for j in range(1, k + 1)]
+        states, weights = (jnp.stack(x) for x in zip(*steps, strict=True))
+        made = mean_features(
+            states, weights, self.frequencies, self.shift, self.scale, self.ends, self.units, self.moments
+        )
+        return Goals(*made, jnp.arange(k) < stop - h)
 
 
 def features_of(states: Float[Array, "n obs"], goal: Goals, moments: float) -> Float[Array, "n f"]:
-    """What is compared with the mean features of one goal."""
+    """Features to compare with the mean features of one goal."""
     return embed(whiten(states, goal.shift, goal.scale) @ goal.turn, goal.frequencies, moments)
 
 
@@ -63,24 +73,25 @@ def mean_features(
     shift: Array,
     scale: Array,
     ends: bool,
-    config: TrackConfig,
+    units: Units,
+    moments: float,
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """All of `Goals` but for the last."""
+    """All fields of `Goals` but the last. Each step has kernels of several widths, in its own median distances."""
     widths = jnp.resize(jnp.asarray(WIDTHS), (frequencies.shape[1],))
 
     def one(args: tuple[Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
-        mean, own = (shift, scale) if config.whiten == "all" else own_spread(*args, scale, ends)
+        mean, own = (shift, scale) if units == "all" else own_spread(*args, scale, ends)
         white = whiten(args[0], mean, own)
-        turn = decorrelating(white, args[1]) if config.whiten == "joint" else jnp.eye(len(mean))
+        turn = decorrelating(white, args[1]) if units == "joint" else jnp.eye(len(mean))
         white = white @ turn
         scaled = frequencies / (widths * jnp.maximum(median_bandwidth(white, white), 0.05))
-        return args[1] @ embed(white, scaled, config.moments), scaled, mean, own, turn
+        return args[1] @ embed(white, scaled, moments), scaled, mean, own, turn
 
     return jax.lax.map(one, (states, weights))
 
 
 def embed(white: Float[Array, "n obs"], frequencies: Float[Array, "obs f"], moments: float) -> Float[Array, "n e"]:
-    """What of a state the MMD compares: random features and, if they have a weight, first and second moments."""
+    """Random features and, if they have a weight, first and second moments."""
     bell = random_features(white, frequencies, jnp.ones(()))
     if not moments:
         return bell
@@ -88,7 +99,7 @@ def embed(white: Float[Array, "n obs"], frequencies: Float[Array, "obs f"], mome
 
 
 def decorrelating(white: Float[Array, "m obs"], weights: Float[Array, " m"]) -> Float[Array, "obs obs"]:
-    """The symmetric matrix after which states have variance 1 in every direction in which they have some."""
+    """The symmetric matrix after which states have variance 1 in every direction in which they vary."""
     variances, axes = jnp.linalg.eigh((weights[:, None] * white).T @ white)
     return axes / jnp.sqrt(jnp.maximum(variances, LEAST_VARIANCE)) @ axes.T
 
@@ -96,8 +107,10 @@ def decorrelating(white: Float[Array, "m obs"], weights: Float[Array, " m"]) -> 
 def own_spread(
     states: Float[Array, "m obs"], weights: Float[Array, " m"], scale: Float[Array, " obs"], ends: bool
 ) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]:
-    """Mean and standard deviation of the states of a step, the latter not far below that of all states; of episodes that
-    go on, where they can end."""
+    """Mean and standard deviation of the states of a step; the latter is not far below that of all states.
+
+    Where episodes can end, only the states of those that have not are counted.
+    """
     if ends:
         going = weights * (states[:, -1] < 0.5)
         weights = jnp.where(going.sum() > 0, going / jnp.maximum(going.sum(), 1e-12), weights)
@@ -106,6 +119,6 @@ def own_spread(
 
 
 def unbiased_distance2(seen: Float[Array, "n f"], mean: Float[Array, " f"]) -> Float[Array, ""]:
-    """‖E[seen] − mean‖² without the share of each sample in its own mean, which would reward a policy for less spread."""
+    """‖E[seen] − mean‖² without the diagonal, which would reward a policy for less spread."""
     n, total = len(seen), seen.sum(axis=0)
     return (total @ total - jnp.sum(seen**2)) / (n * (n - 1)) - 2 * total @ mean / n + mean @ mean

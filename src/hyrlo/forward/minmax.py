@@ -11,7 +11,7 @@ The iterate with the smallest u is returned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import check_positive
+from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
 
-CHECKS = 20  # how often in a game the value of the whole sample is looked at, to keep the best iterate
+CHECKS = 20  # evaluations of the whole sample during a game, to keep the best iterate
 
 
 class Embedding(Protocol):
@@ -73,23 +74,26 @@ class UnitBall(eqx.Module):
 
 @dataclass(frozen=True)
 class GameConfig:
-    """The game's hyper-parameters; the paper's are 1000 rounds at learning rate 0.001."""
+    """The min-max game; the paper plays 1000 rounds at learning rate 0.001."""
 
     iterations: int = 1000
+    """Rounds of the game."""
     learning_rate: float = 1e-3
-    batch: int = 256
-    """Online samples a round; as many as there are samples for exact best responses."""
-    memory: float = 0.98
-    """How much of the past witnesses the policy player keeps: 0 answers the last one, 1 averages all."""
+    """Of the policy player (Adam)."""
     entropy: float = 0.0
-    """Weight of the regulariser φ(π) = −entropy."""
-    decay: float = 0.0
-    """Weight decay of the policy network (AdamW's)."""
+    """Weight of the policy's entropy in the regulariser φ(π)."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "iterations", "learning_rate", "batch")
-        if not 0 <= self.memory <= 1:
-            raise HyrloError(f"memory is {self.memory}; give a share between 0 and 1")
+        check_positive(self, "iterations", "learning_rate")
+
+
+class Players(NamedTuple):
+    """Both players: the policy with its optimiser, the averaged witness, and what the discriminator remembers."""
+
+    policy: Softmax
+    optimiser: optax.OptState
+    witness: Array
+    memory: Any
 
 
 @eqx.filter_jit
@@ -99,46 +103,56 @@ def play(
     states: Float[Array, "n obs"],
     discriminator: Discriminator,
     config: GameConfig,
+    memory: float,
+    batch: int | None = None,
 ) -> tuple[Softmax, Float[Array, ""]]:
-    """The best iterate on states of step h, and the distance to the offline states of step h + 1 that it reaches there."""
+    """The best iterate on states of step h, and its distance to the offline states of step h + 1.
+
+    The policy player keeps the share `memory` of the past witnesses: 0 answers the last one, 1 averages all.
+    A round sees `batch` samples, or all.
+    """
     everything = jnp.arange(len(states))
-    batch_size = min(config.batch, len(states))
-    optimiser = optax.adamw(config.learning_rate, weight_decay=config.decay)
+    optimiser = optax.adam(config.learning_rate)
 
-    def embed(policy: Softmax, batch: Int[Array, " b"]) -> Array:
-        return discriminator.embed(jax.nn.softmax(policy.logits(states[batch])), batch)
+    def embed(policy: Softmax, rows: Int[Array, " b"]) -> Array:
+        return discriminator.embed(jax.nn.softmax(policy.logits(states[rows])), rows)
 
-    def payoff(policy: Softmax, witness: Array, batch: Int[Array, " b"]) -> Float[Array, ""]:
-        log_pi = jax.nn.log_softmax(policy.logits(states[batch]))
+    def payoff(policy: Softmax, witness: Array, rows: Int[Array, " b"]) -> Float[Array, ""]:
+        log_pi = jax.nn.log_softmax(policy.logits(states[rows]))
         regulariser = config.entropy * jnp.mean(jnp.sum(jnp.exp(log_pi) * log_pi, axis=1))
-        return discriminator.inner(witness, discriminator.embed(jnp.exp(log_pi), batch)) + regulariser
+        return discriminator.inner(witness, discriminator.embed(jnp.exp(log_pi), rows)) + regulariser
 
-    def one_round(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:
-        policy, state, witness, memory = carry
-        batch = everything
-        if batch_size < len(states):
-            batch = jax.random.randint(jax.random.fold_in(key, t), (batch_size,), 0, len(states))
-        keep = jnp.minimum(config.memory, t / (t + 1.0))
-        seen = embed(policy, everything if discriminator.all_samples else batch)
-        response, memory = discriminator.respond(memory, seen)
-        witness = keep * witness + (1 - keep) * response  # best response, remembered
-        updates, state = optimiser.update(jax.grad(payoff)(policy, witness, batch), state, policy)
-        return (optax.apply_updates(policy, updates), state, witness, memory), None
+    def one_round(players: Players, t: Int[Array, ""]) -> tuple[Players, None]:
+        rows = everything
+        if batch is not None and batch < len(states):
+            rows = jax.random.randint(jax.random.fold_in(key, t), (batch,), 0, len(states))
+        policy, state, witness, remembered = players
+        seen = embed(policy, everything if discriminator.all_samples else rows)
+        response, remembered = discriminator.respond(remembered, seen)  # g^t, the best response
+        keep = jnp.minimum(memory, t / (t + 1.0))
+        witness = keep * witness + (1 - keep) * response
+        updates, state = optimiser.update(jax.grad(payoff)(policy, witness, rows), state, policy)
+        return Players(optax.apply_updates(policy, updates), state, witness, remembered), None
 
     def rounds_and_check(carry: tuple, ts: Int[Array, " rounds"]) -> tuple[tuple, None]:
-        player, best, best_distance2 = carry
-        player, _ = jax.lax.scan(one_round, player, ts)
-        seen = embed(player[0], everything)
-        distance2 = discriminator.inner(discriminator.respond(player[3], seen, thorough=True)[0], seen)
+        players, best, best_distance2 = carry
+        players, _ = jax.lax.scan(one_round, players, ts)
+        seen = embed(players.policy, everything)
+        distance2 = discriminator.inner(discriminator.respond(players.memory, seen, thorough=True)[0], seen)
         better = distance2 < best_distance2
-        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), player[0], best)
-        return (player, best, jnp.minimum(distance2, best_distance2)), None
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), players.policy, best)
+        return (players, best, jnp.minimum(distance2, best_distance2)), None
 
-    memory = discriminator.start()
-    response, _ = eqx.filter_eval_shape(discriminator.respond, memory, embed(policy, everything))
-    no_witness = jnp.zeros(response.shape)
-    start = ((policy, optimiser.init(policy), no_witness, memory), policy, jnp.asarray(jnp.inf))
+    remembered = discriminator.start()
+    response, _ = eqx.filter_eval_shape(discriminator.respond, remembered, embed(policy, everything))
+    players = Players(policy, optimiser.init(policy), jnp.zeros(response.shape), remembered)
     checks = min(CHECKS, config.iterations)
     schedule = jnp.arange(config.iterations - config.iterations % checks).reshape(checks, -1)
-    (_, best, distance2), _ = jax.lax.scan(rounds_and_check, start, schedule)
+    (_, best, distance2), _ = jax.lax.scan(rounds_and_check, (players, policy, jnp.asarray(jnp.inf)), schedule)
     return best, jnp.sqrt(jnp.maximum(distance2, 0.0))
+
+
+@eqx.filter_jit
+def softmax_network(key: PRNGKeyArray, sizes: tuple[int, ...]) -> Softmax:
+    """A tanh network that starts out nearly uniform."""
+    return Softmax(MLP.create(key, sizes, last_scale=0.01))

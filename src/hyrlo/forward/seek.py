@@ -21,7 +21,7 @@ from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.policies import Greedy, Stack, switch
-from hyrlo.core.regression import FitConfig, create_q, fit_q
+from hyrlo.core.regression import LatentProjection, create_q, fit_q
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import median_bandwidth, random_features
 
@@ -30,20 +30,20 @@ from hyrlo.distances import median_bandwidth, random_features
 class SeekConfig:
     """The exploring forward pass."""
 
-    share: float = 0.0
-    """Share of the roll-ins of the backward pass that explore; 0 leaves this pass out."""
+    share: float = 0.5
+    """Share of the roll-ins of the backward pass that explore."""
     samples: int = 2000
     """Online episodes per step."""
     features: int = 256
     """Random Fourier features of the density ratio, of which the leading components are used."""
     components: int = 8
     ridge: float = 1e-3
-    fit: FitConfig = field(default_factory=FitConfig)
+    fit: LatentProjection = field(default_factory=LatentProjection)
 
     def __post_init__(self) -> None:
         check_positive(self, "samples", "features", "components", "ridge")
-        if not 0 <= self.share < 1:
-            raise HyrloError(f"explore share is {self.share}; give a share of at least 0 and below 1")
+        if not 0 < self.share < 1:
+            raise HyrloError(f"explore share is {self.share}; give a share between 0 and 1")
 
 
 def seek(model: TraceModel, source: ObservationDataset, config: SeekConfig, key: PRNGKeyArray, run: Run) -> Stack:

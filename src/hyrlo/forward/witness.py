@@ -1,10 +1,10 @@
-"""Witnesses made of value functions (Equation 1), in place of the kernel's unit ball:
+"""The discriminators of FAIL: the unit ball of a kernel (MMD), or the value functions of Equation 1,
 
     G_h = { max_a f(·, a) − f(·, a′) :  f ∈ F_h, a′ ∈ A }
 
-`value` is a finite class, searched exhaustively; `value-network` lets f be a small network and climbs. Both see a policy
-through how much each online next state counts under it (`embed`), by importance weights or by regression, and both answer
-with either sign of g: the guarantee of the backward pass needs E_off[g] − E_on[g], Algorithm 4 plays E_on[g] − E_off[g].
+with F a finite class, searched exhaustively, or a small network, trained by gradient ascent. Both see a policy through how
+much each online next state counts under it (`embed`), and both answer with either sign of g: the guarantee of the backward
+pass needs E_off[g] − E_on[g], Algorithm 4 plays E_on[g] − E_off[g].
 
 A response is scaled by its payoff, u·g. That leaves the equilibrium as it is (u²/2 in place of u) and makes steps small near
 it, as with MMD, whose best response is the whole difference of embeddings.
@@ -13,8 +13,8 @@ it, as with MMD, whose best response is the whole difference of embeddings.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import equinox as eqx
 import jax
@@ -25,12 +25,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP, pick, whiten
-from hyrlo.distances import median_bandwidth
+from hyrlo.distances import median_bandwidth, random_features
+from hyrlo.forward.minmax import Discriminator
 
 SCALES = (0.5, 1.0, 2.0, 4.0)  # of the random functions, in median distances
-FLAT = 0.01  # a network whose g is nowhere larger is drawn anew
+FLAT = 0.01  # a network whose g is nowhere larger is drawn again
 SMOOTH = 0.2  # temperature of the maximum along which witnesses climb
-THOROUGH = 10  # so many times the usual ascent when an iterate is judged
+THOROUGH = 10  # factor on the usual ascent when an iterate is judged
 
 ValueClass = Callable[[Float[Array, "n obs"], int], Float[Array, "functions n actions"]]
 """A finite class F: the values of all its functions at states of step h."""
@@ -38,31 +39,133 @@ ValueClass = Callable[[Float[Array, "n obs"], int], Float[Array, "functions n ac
 
 @dataclass(frozen=True)
 class WitnessConfig:
-    """The classes of `--discriminator value` and `value-network`."""
+    """A class of discriminators."""
 
-    functions: int = 64
-    """`value`: size of the class of random functions."""
-    cosines: int = 8
-    """`value`: random cosines in each of them."""
-    hidden: int = 16
-    """`value-network`: width of the hidden layer."""
-    bound: float = 4.0
-    """`value-network`: the largest Frobenius norm of a layer's weights, on whitened states."""
-    restarts: int = 4
-    """`value-network`: networks side by side, half of them for each sign; they go on from round to round."""
-    ascent: int = 3
-    """`value-network`: gradient steps on the witness per round of the game."""
-    learning_rate: float = 0.03
-    """`value-network`: of these steps (Adam)."""
+    measure: ClassVar[str] = "ipm"
+    """Name of the distance in the metrics."""
     memory: float = 0.0
-    """In place of the game's memory: best witnesses jump from one to another, and an average of them lags behind."""
+    """Share of the past witnesses that the policy player keeps: 0 answers the last one, 1 averages all."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "functions", "cosines", "hidden", "bound", "ascent", "learning_rate")
         if not 0 <= self.memory <= 1:
             raise HyrloError(f"memory is {self.memory}; give a share between 0 and 1")
+
+
+@dataclass(frozen=True)
+class SampleWitness(WitnessConfig):
+    """Discriminators that can be evaluated at samples."""
+
+
+@dataclass(frozen=True)
+class Mmd(SampleWitness):
+    """The unit ball of the RBF kernel, by random Fourier features."""
+
+    measure: ClassVar[str] = "mmd"
+    memory: float = 0.98
+    """Share of the past witnesses that the policy player keeps: 0 answers the last one, 1 averages all."""
+    features: int = 256
+    """Random Fourier features; an even number."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features < 2 or self.features % 2:
+            raise HyrloError(f"features is {self.features}; give an even number of at least 2")
+
+
+@dataclass(frozen=True)
+class ExactMmd(WitnessConfig):
+    """The unit ball of the RBF kernel, without approximation."""
+
+    measure: ClassVar[str] = "mmd"
+    memory: float = 0.98
+    """Share of the past witnesses that the policy player keeps: 0 answers the last one, 1 averages all."""
+
+
+@dataclass(frozen=True)
+class RandomValues(SampleWitness):
+    """Equation 1 with a finite class F of random functions."""
+
+    functions: int = 64
+    """Number of functions."""
+    cosines: int = 8
+    """Random cosines in each function."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "functions", "cosines")
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class GivenValues(SampleWitness):
+    """Equation 1 with a finite class F of your own."""
+
+    functions: ValueClass = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class ValueNetwork(SampleWitness):
+    """Equation 1 with f a small network."""
+
+    hidden: int = 16
+    """Width of the hidden layer."""
+    bound: float = 4.0
+    """The largest Frobenius norm of a layer's weights, on whitened states."""
+    restarts: int = 4
+    """Networks side by side, half of them for each sign; they are kept from round to round."""
+    ascent: int = 3
+    """Gradient steps on the witness per round of the game."""
+    learning_rate: float = 0.03
+    """Of these steps (Adam)."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "hidden", "bound", "ascent", "learning_rate")
+        super().__post_init__()
         if self.restarts < 2:
-            raise HyrloError(f"restarts is {self.restarts}; give at least 2, for either sign")
+            raise HyrloError(f"restarts is {self.restarts}; give at least 2, one for each sign")
+
+
+DISCRIMINATORS: dict[str, type[WitnessConfig]] = {
+    "mmd": Mmd, "exact": ExactMmd, "value": RandomValues, "value-network": ValueNetwork,
+}  # fmt: skip
+"""By their names on the command line; `exact` is for importance weights only."""
+
+
+@eqx.filter_jit
+def next_features(
+    key: PRNGKeyArray,
+    online: Float[Array, "n obs"],
+    offline: Float[Array, "m obs"],
+    offline_weights: Float[Array, " m"],
+    features: int,
+) -> tuple[Float[Array, "n f"], Float[Array, " f"]]:
+    """Random features of the online next states, and the mean of the offline ones."""
+    width = median_bandwidth(online, offline)
+    frequencies = jax.random.normal(key, (online.shape[1], features // 2))
+    mean = offline_weights @ random_features(offline, frequencies, width)
+    return random_features(online, frequencies, width), mean
+
+
+def value_discriminator(
+    key: PRNGKeyArray,
+    counts: Counts,
+    witness: WitnessConfig,
+    online: Float[Array, "n obs"],
+    offline: Float[Array, "m obs"],
+    offline_weights: Float[Array, " m"],
+    actions: int,
+    h: int,
+) -> Discriminator:
+    """The witnesses of Equation 1 at states of step `h`, against what a policy makes each online next state `count`."""
+    match witness:
+        case ValueNetwork():
+            create = eqx.filter_jit(NetworkWitnesses.create)
+            return create(key, counts, online, offline, offline_weights, actions, witness)
+        case GivenValues(functions=functions):
+            return finite_witnesses(counts, functions, online, offline, offline_weights, h)
+        case RandomValues():
+            functions = random_functions(key, online, offline, actions, witness)
+            return finite_witnesses(counts, functions, online, offline, offline_weights, h)
+    raise TypeError(f"{type(witness).__name__} is not a class of value functions")
 
 
 class Counts(Protocol):
@@ -117,7 +220,7 @@ class NetworkWitnesses(eqx.Module):
     signs: Float[Array, " r"]
     key: PRNGKeyArray
     actions: int = eqx.field(static=True)
-    config: WitnessConfig = eqx.field(static=True)
+    config: ValueNetwork = eqx.field(static=True)
     all_samples: bool = eqx.field(static=True, default=True)
 
     @classmethod
@@ -129,7 +232,7 @@ class NetworkWitnesses(eqx.Module):
         offline: Float[Array, "m obs"],
         offline_weights: Float[Array, " m"],
         actions: int,
-        config: WitnessConfig,
+        config: ValueNetwork,
     ) -> NetworkWitnesses:
         mean = (online.mean(axis=0) + offline_weights @ offline) / 2
         variance = (((online - mean) ** 2).mean(axis=0) + offline_weights @ (offline - mean) ** 2) / 2
@@ -209,7 +312,7 @@ class RandomFunctions(eqx.Module):
 
     @classmethod
     def draw(
-        cls, key: PRNGKeyArray, width: Float[Array, ""], observations: int, actions: int, config: WitnessConfig
+        cls, key: PRNGKeyArray, width: Float[Array, ""], observations: int, actions: int, config: RandomValues
     ) -> RandomFunctions:
         """`width` is a typical distance between states."""
         keys = jax.random.split(key, 3)
@@ -230,7 +333,7 @@ def random_functions(
     online: Float[Array, "n obs"],
     offline: Float[Array, "m obs"],
     actions: int,
-    config: WitnessConfig,
+    config: RandomValues,
 ) -> RandomFunctions:
     return RandomFunctions.draw(key, median_bandwidth(online, offline), online.shape[1], actions, config)
 
@@ -254,7 +357,9 @@ def finite_witnesses(
             )
         if not bool(jnp.isfinite(of).all()):
             where = np.argwhere(~np.isfinite(np.asarray(of)))[0]
-            raise HyrloError(f"the class of value functions is not finite at step {h}, entry {where.tolist()}; mend it")
+            raise HyrloError(
+                f"the class of value functions is not finite at step {h}, entry {where.tolist()}; return finite values"
+            )
         values.append(differences(of))
     return FiniteWitnesses(counts, values[0], offline_weights @ values[1])
 

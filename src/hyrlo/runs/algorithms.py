@@ -1,87 +1,106 @@
-"""The registry of algorithms: a name, a function, and presets of its config."""
+"""The registry of algorithms. An entry names its functions by strings, so that listing algorithms imports none of them."""
 
-from hyrlo.baselines import briee
-from hyrlo.backward import cpi
-from hyrlo.baselines import distil
-from hyrlo.forward import fail
-from hyrlo import foobar
-from hyrlo.baselines import hyq
-from hyrlo.theory import inter_fail
-from hyrlo.backward import psdp
-from hyrlo.baselines import rlpd
-from hyrlo.backward import sac
-from hyrlo.core.algorithm import Algorithm
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from hyrlo.core.errors import HyrloError
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An entry of the registry."""
+
+    name: str
+    summary: str
+    function: str
+    """`module:function` of `(model, source, config, key, run) → Policy`. `source` is what the algorithm learns from besides
+    the world: offline states or transitions, a roll-in policy, or None."""
+    configure: str
+    """`module:function` of a `Choice` that returns the config."""
+    access: Literal["trace", "reset", "interactive"] = "trace"
+    learns_from: Literal["states", "transitions", "roll-in", "nothing"] = "states"
+    vectors: bool = False
+    """Whether actions may be vectors."""
+    choices: tuple[str, ...] = ()
+    """The options that choose a variant."""
+
+    def train(self, *args: Any) -> Any:
+        return load(self.function)(*args)
+
+    def config(self, choice: Any) -> Any:
+        for name in ("forward", "improve", "discriminator", "explore"):
+            if getattr(choice, name) is not None and name not in self.choices:
+                raise HyrloError(f"--{name}: {self.name} has no such choice; leave it out")
+        return load(self.configure)(choice)
+
+
+def load(path: str) -> Callable[..., Any]:
+    """The object called `module:name`."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
 
 ALGORITHMS = {
     algorithm.name: algorithm
     for algorithm in (
         Algorithm(
-            "foobar", "match the states forwards, then improve backwards", foobar.foobar, foobar.PRESETS, vectors=True
+            "foobar", "match the states forwards, then improve backwards",
+            "hyrlo.foobar:foobar", "hyrlo.foobar:configure",
+            vectors=True, choices=("forward", "improve", "discriminator", "explore"),
         ),
-        Algorithm("fail", "the forward pass alone: match the states (Alg. 3)", fail.fail, fail.PRESETS, vectors=True),
-        Algorithm("psdp", "the backward pass with a reset model (Alg. 1)", psdp.psdp, psdp.PRESETS, access="reset"),
         Algorithm(
-            "psdp-trace",
-            "the backward pass from a given roll-in policy (Alg. 2)",
-            psdp.psdp_trace,
-            psdp.PRESETS,
+            "fail", "the forward pass alone: match the states (Alg. 3)",
+            "hyrlo.forward.fail:fail", "hyrlo.forward.variants:configure",
+            vectors=True, choices=("forward", "discriminator"),
+        ),
+        Algorithm(
+            "psdp", "the backward pass with a reset model (Alg. 1)",
+            "hyrlo.backward.psdp:psdp", "hyrlo.backward.psdp:configure",
+            access="reset",
+        ),
+        Algorithm(
+            "psdp-trace", "the backward pass from a given roll-in policy (Alg. 2)",
+            "hyrlo.backward.psdp:psdp_trace", "hyrlo.backward.psdp:configure_trace",
             learns_from="roll-in",
         ),
         Algorithm(
-            "cpi",
-            "one stationary policy from a given roll-in: CPI-trace in practice, with SAC; preset paper: Alg. 5",
-            cpi.cpi,
-            cpi.PRESETS,
-            learns_from="roll-in",
-            vectors=True,
+            "cpi", "one stationary policy from a given roll-in: SAC, or Alg. 5 with --improve cpi",
+            "hyrlo.backward.cpi:cpi", "hyrlo.backward.variants:configure_cpi",
+            learns_from="roll-in", vectors=True, choices=("improve",),
         ),
         Algorithm(
-            "inter-fail",
-            "match the states of an interactive offline distribution, stationary (Alg. 6); for discounted",
-            inter_fail.inter_fail,
-            inter_fail.PRESETS,
-            access="interactive",
-            learns_from="nothing",
+            "inter-fail", "match the states of an interactive offline distribution (Alg. 6); for discounted",
+            "hyrlo.theory.inter_fail:inter_fail", "hyrlo.theory.inter_fail:configure",
+            access="interactive", learns_from="nothing",
         ),
         Algorithm(
-            "distil",
-            "one stationary policy that does what a given roll-in does on average: a baseline",
-            distil.distil,
-            distil.PRESETS,
-            learns_from="roll-in",
-            vectors=True,
+            "distil", "baseline: one stationary policy that imitates a given roll-in",
+            "hyrlo.baselines.distil:distil", "hyrlo.baselines.distil:configure",
+            learns_from="roll-in", vectors=True,
         ),
         Algorithm(
-            "hyq",
-            "hybrid Q-learning: needs actions and rewards in the offline data",
-            hyq.hyq,
-            hyq.PRESETS,
+            "hyq", "hybrid Q-learning: needs actions and rewards in the offline data",
+            "hyrlo.baselines.hyq:hyq", "hyrlo.baselines.hyq:configure",
             learns_from="transitions",
         ),
         Algorithm(
-            "briee",
-            "online RL with learned representations: no offline data",
-            briee.briee,
-            briee.PRESETS,
+            "briee", "online RL with learned representations: no offline data",
+            "hyrlo.baselines.briee:briee", "hyrlo.baselines.briee:configure",
             learns_from="nothing",
         ),
         Algorithm(
-            "rlpd",
-            "SAC with offline tuples in every batch: needs actions and rewards in the offline data",
-            rlpd.rlpd,
-            rlpd.PRESETS,
-            learns_from="transitions",
-            vectors=True,
+            "rlpd", "SAC with offline tuples in every batch: needs actions and rewards in the offline data",
+            "hyrlo.baselines.rlpd:rlpd", "hyrlo.baselines.rlpd:configure",
+            learns_from="transitions", vectors=True,
         ),
         Algorithm(
-            "sac",
-            "online RL with one stationary policy, from scratch: no offline data",
-            sac.sac,
-            sac.PRESETS,
-            learns_from="nothing",
-            vectors=True,
+            "sac", "online RL with one stationary policy, from scratch: no offline data",
+            "hyrlo.backward.sac:sac", "hyrlo.backward.variants:configure_sac",
+            learns_from="nothing", vectors=True,
         ),
     )
-}
-
-__all__ = ["ALGORITHMS", "Algorithm"]
+}  # fmt: skip

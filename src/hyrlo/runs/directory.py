@@ -17,22 +17,26 @@ from typing import Any, Generic, TypeVar
 import jax
 import numpy as np
 
+from hyrlo import __version__
 from hyrlo.core.access import Evaluation, Ledger, TraceModel, evaluate
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import read_json, write_atomically, write_json
 from hyrlo.core.policies import Policy
-from hyrlo.runs.progress import Progress
 from hyrlo.core.serialize import load_policy, load_tree, save_tree
+from hyrlo.runs.progress import Progress
 
 State = TypeVar("State")
-Listener = Callable[[list[dict[str, Any]]], None]
-"""Is given all metrics so far whenever there are new ones."""
+FORMAT = 2
+"""Version of the run directory. Runs of hyrlo 0.1 have none."""
+Listener = Callable[[dict[str, Any]], Any]
+"""Called with each new line of metrics; training stops if it returns True. If it has a method `replay`, that is called with
+the lines of earlier sessions when a run is resumed."""
 
 
 class RunPhase(Generic[State]):
     """One pass over the steps; knows what is done and what is still to do."""
 
-    def __init__(self, run: Run, name: str, order: list[int], state: State, model: TraceModel):
+    def __init__(self, run: MemoryRun, name: str, order: list[int], state: State, model: TraceModel):
         self.run, self.name, self.order, self.state, self.model = run, name, order, state, model
         self.finished = 0
 
@@ -58,15 +62,23 @@ class RunPhase(Generic[State]):
         self.run.metrics.append(line)
         self.run.keep(self)
         self.bar.advance(line)
+        self.run.tell(line)
 
 
-class Run:
+class MemoryRun:
     """A run in memory."""
 
-    def __init__(self, key: Any = None, curve_episodes: int = 100, progress: Progress | None = None):
+    def __init__(
+        self,
+        key: Any = None,
+        curve_episodes: int = 100,
+        progress: Progress | None = None,
+        listeners: Sequence[Listener] = (),
+    ):
         self.key = jax.random.key(0) if key is None else key
         self.curve_episodes = curve_episodes
         self.progress = progress or Progress(enabled=False)
+        self.listeners = list(listeners)
         self.metrics: list[dict[str, Any]] = []
         self.seconds_before = 0.0
         self.started = time.monotonic()
@@ -74,6 +86,12 @@ class Run:
     def seconds(self) -> float:
         """Wall time, earlier sessions of a resumed run included."""
         return round(self.seconds_before + time.monotonic() - self.started, 3)
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Give a line of metrics to all listeners."""
+        answers = [listener(line) for listener in self.listeners]  # all of them, whoever asks to stop
+        if True in answers:
+            raise TrainingStopped(f"a callback stopped training in phase {line['phase']}, step {line['horizon']}")
 
     def evaluate(self, policy: Policy, model: TraceModel) -> Evaluation:
         """A point of the curve; counted apart from training."""
@@ -89,7 +107,11 @@ class Run:
         """A policy made on the way that is of use by itself, such as a roll-in; nothing to write here."""
 
 
-class RunDirectory(Run):
+class TrainingStopped(RunError):
+    """A callback asked to stop; a run in a directory can be resumed."""
+
+
+class RunDirectory(MemoryRun):
     """A run on disk. `resume` continues one that was stopped; the result is the same to the last bit."""
 
     def __init__(
@@ -98,11 +120,9 @@ class RunDirectory(Run):
         config: Mapping[str, Any],
         *,
         resume: bool = False,
-        listener: Listener | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.listener = listener or (lambda metrics: None)
         self.path = path
         self.checkpoints = path / "checkpoint"
         self.config = json.loads(json.dumps(config))  # as it will be read back
@@ -113,7 +133,7 @@ class RunDirectory(Run):
         if config_path.exists():
             if not resume:
                 raise RunError(f"{self.path}: already holds a run; give --resume to continue it, or another --out")
-            difference = first_difference(read_json(config_path), self.config)
+            difference = first_difference(read_config(self.path), self.config)
             if difference:
                 raise RunError(f"{self.path}: holds a run of another config ({difference}); give another --out")
             for folder in (self.path, self.checkpoints):
@@ -141,8 +161,19 @@ class RunDirectory(Run):
             model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
             self.metrics = self.read_metrics(about["metrics"])
             self.seconds_before = about["seconds"]
-            self.listener(self.metrics)
+            self.replay(self.metrics)
         return phase
+
+    def replay(self, metrics: list[dict[str, Any]]) -> None:
+        """Give the lines of earlier sessions to the listeners that want them."""
+        for listener in self.listeners:
+            if hasattr(listener, "replay"):
+                listener.replay(metrics)
+
+    def replay_metrics(self) -> list[dict[str, Any]]:
+        metrics = self.read_metrics()
+        self.replay(metrics)
+        return metrics
 
     def read_metrics(self, count: int | None = None) -> list[dict[str, Any]]:
         path = self.path / "metrics.jsonl"
@@ -169,7 +200,6 @@ class RunDirectory(Run):
         }
         # The arrays alone: how they belong together, the algorithm says when it asks for the phase.
         save_tree(self.checkpoints / f"{phase.name}.safetensors", tuple(jax.tree.leaves(phase.state)), about)
-        self.listener(self.metrics)
 
     def keep_policy(self, name: str, policy: Policy) -> None:
         """Whole, structure included: `kept_policy` needs no config to make it again."""
@@ -191,7 +221,7 @@ class RunDirectory(Run):
 
 
 def check_metrics(line: Mapping[str, Any], where: str) -> None:
-    """Refuse what is no number: what comes after it would be none either."""
+    """Reject non-finite values: everything after them would be non-finite as well."""
     for name, value in line.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise RunError(
@@ -206,7 +236,18 @@ def read_config(
     config = read_json(path / "config.json")
     if not isinstance(config, dict) or any(name not in config for name in wanted):
         raise RunError(f"{path / 'config.json'}: is not the config of a hyrlo run; it has {', '.join(wanted)}")
+    check_format(path, config)
     return config
+
+
+def check_format(path: Path, config: Mapping[str, Any]) -> None:
+    """Reject run directories of other versions."""
+    if config.get("format") != FORMAT:
+        made_by = config["versions"].get("hyrlo", "") if isinstance(config.get("versions"), dict) else ""
+        raise RunError(
+            f"{path}: was made by hyrlo {made_by or 'of another version'}; hyrlo {__version__} cannot read it: "
+            "use that version, or train again with another --out"
+        )
 
 
 def kept_policy(path: Path, name: str) -> Policy | None:

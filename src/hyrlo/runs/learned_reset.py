@@ -18,9 +18,9 @@ from gymnasium.spaces.utils import flatdim
 from gymnasium.utils import RecordConstructorArgs
 from jaxtyping import Array, Float
 
-from hyrlo.envs.gym.wrappers import _converter, _flattener
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import Actions, Policy, Step, action_of
+from hyrlo.envs.gym.wrappers import action_converter, flattener
 from hyrlo.runs.directory import read_config, roll_in_of
 
 
@@ -33,8 +33,8 @@ class Actor:
 
     def __init__(self, policy: Policy, env: gymnasium.Env):
         self.policy = policy
-        self._flat = _flattener(env.observation_space)
-        self._convert, self._actions = _converter(env.action_space)
+        self._flat = flattener(env.observation_space)
+        self._convert, self._actions = action_converter(env.action_space)
         self._size = flatdim(env.observation_space)
         self._state = np.zeros((1, self._size + _flags(policy, self._size)), np.float32)
         _check_actions(policy, self._state, self._actions)
@@ -120,7 +120,7 @@ class LearnedReset(gymnasium.Wrapper, RecordConstructorArgs):
             self, _disable_deepcopy=True, run_or_policy=run_or_policy, horizon=horizon, seed=seed
         )
         gymnasium.Wrapper.__init__(self, env)
-        policy, own = _roll_in(run_or_policy)
+        policy, own = read_roll_in(run_or_policy)
         self.horizon = _first(horizon, own, env.spec.max_episode_steps if env.spec else None)
         self.actor = Actor(policy, env)
         self.steps = 0
@@ -162,8 +162,8 @@ def _first(*horizons: int | None) -> int:
     raise HyrloError("LearnedReset: neither the run nor the environment has a horizon; give horizon")
 
 
-def _roll_in(source: str | Path | Policy) -> tuple[Policy, int | None]:
-    """The roll-in of a run, and the horizon if it is known."""
+def read_roll_in(source: str | Path | Policy) -> tuple[Policy, int | None]:
+    """The roll-in of a run directory (or the policy itself), and its horizon if it is known."""
     if isinstance(source, Policy):
         return source, None
     path = Path(source)

@@ -1,4 +1,4 @@
-"""One episode as a moving picture, or some of its steps side by side."""
+"""One episode as a GIF, or some of its steps side by side as a PNG."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
-from hyrlo.envs import World
-from hyrlo.envs.gym.world import GymWorld
-from hyrlo.envs.gym.wrappers import describe
-from hyrlo.envs.hammer import HammerWorld, single_hammer
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.files import atomic_file
-from hyrlo.runs.learned_reset import Actor
 from hyrlo.core.policies import Policy
+from hyrlo.envs.gym.wrappers import describe
+from hyrlo.envs.world import World
+from hyrlo.runs.learned_reset import Actor
 from hyrlo.runs.training import load_run
 
 DEFAULT_FILE = "episode.gif"
 FPS = 30
-"""Frames a second where the environment does not say."""
+"""Frames per second of environments that do not say theirs."""
 MUJOCO_HELP = "MuJoCo draws with EGL (Debian: libegl1, libgl1-mesa-dri) or, with MUJOCO_GL=osmesa, OSMesa (libosmesa6)"
 
 
 class Rendered(NamedTuple):
-    """Where the picture is and what it shows: a frame for the initial state and one after each step, or some of them."""
+    """The file, the number of frames in it, and the return of the episode."""
 
     file: Path
     frames: int
@@ -46,7 +44,7 @@ def render_run(path: str | Path, file: str | Path | None = None, seed: int = 0) 
         raise HyrloError(f"{file}: only GIF can be written; give a name that ends with .gif")
     world, policy, _ = load_run(path)
     frames, total, fps = _film(world, policy, seed, range(world.spec.horizon + 1), palette=True)
-    duration = max(20, round(1000 / fps))  # viewers take less than 20 ms for a mistake
+    duration = max(20, round(1000 / fps))  # viewers ignore durations below 20 ms
     with atomic_file(file) as target:
         frames[0].save(target, format="GIF", save_all=True, append_images=frames[1:], duration=duration, loop=0)
     return Rendered(file, len(frames), total)
@@ -89,7 +87,7 @@ def _film(
 
 
 def _try_drawing() -> None:
-    """Before Gymnasium tries: what it leaves behind where MuJoCo cannot draw complains for itself later on."""
+    """Try MuJoCo's renderer before Gymnasium does: a failure inside Gymnasium prints more errors at exit."""
     try:
         if backend := os.environ.get("MUJOCO_GL"):
             importlib.import_module(f"mujoco.{backend}").GLContext(8, 8).free()
@@ -98,25 +96,13 @@ def _try_drawing() -> None:
 
 
 def _visible(world: World) -> gymnasium.Env:
-    """The run's environment, made with the same arguments and able to show itself."""
+    """The world's environment with `render_mode="rgb_array"`."""
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")  # else it looks for a screen
-    if isinstance(world, HammerWorld):
-        return single_hammer(world, render_mode="rgb_array")
-    if isinstance(world, GymWorld):
-        spec: Any = world.env.unwrapped.spec
-        arguments: dict[str, Any] = {"max_episode_steps": world.horizon}
-    elif world.name == "lock-adversarial":
-        raise HyrloError("cannot be rendered: it has no Gymnasium environment; lock and lock-benign have")
-    else:
-        spec = "hyrlo/CombinationLock-v0"
-        arguments = {"horizon": world.spec.horizon, **world.options}
-    os.environ.setdefault(
-        "SDL_VIDEODRIVER", "dummy"
-    )  # pictures need no screen, and pygame complains where there is none
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures need no screen, and pygame complains without one
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it cannot render is an error below
-        env = gymnasium.make(spec, render_mode="rgb_array", disable_env_checker=True, **arguments)
+        warnings.simplefilter("ignore")  # an environment that cannot render is an error below
+        env = world.render_env()
     if "rgb_array" not in (env.metadata.get("render_modes") or ()):
         raise HyrloError("cannot be rendered: the environment has no render mode rgb_array")
     return env
@@ -140,7 +126,7 @@ def _play(
 
 
 def _frame(env: gymnasium.Env, palette: bool) -> Image.Image:
-    """What the environment shows now; with a palette of its own, as GIFs have it, it takes a third of the memory."""
+    """The current frame. With a palette, as in GIFs, it takes a third of the memory."""
     pixels: Any = env.render()
     if not isinstance(pixels, np.ndarray):
         raise HyrloError(f"cannot be rendered: render() gave {type(pixels).__name__}, not a picture")

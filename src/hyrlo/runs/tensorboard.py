@@ -22,7 +22,7 @@ def require_tensorboard() -> None:
 
 
 class TensorBoard:
-    """Called with all metrics so far, writes those that are new into an event file of its own.
+    """A listener that writes metrics into an event file of its own.
 
     The first call replaces what earlier sessions of a resumed run wrote: they may have got further than the checkpoint
     from which it goes on, and the metrics are all there.
@@ -34,14 +34,22 @@ class TensorBoard:
         self.written = 0
         self._file: Any = None
 
-    def __call__(self, metrics: list[dict[str, Any]]) -> None:
+    def __call__(self, line: dict[str, Any]) -> None:
+        """A new line of metrics."""
+        self._write_lines([line])
+
+    def replay(self, metrics: list[dict[str, Any]]) -> None:
+        """All lines of earlier sessions; those already written are skipped."""
+        self._write_lines(metrics[self.written :])
+
+    def _write_lines(self, lines: list[dict[str, Any]]) -> None:
         if self._file is None:
             self._file = self._replace()
-        for line in metrics[self.written :]:
-            ago = metrics[-1]["seconds"] - line["seconds"]  # lines of earlier sessions are spread over their time
+        for line in lines:
+            ago = lines[-1]["seconds"] - line["seconds"]  # lines of earlier sessions are spread over their time
             self._write(wall_time=time.time() - ago, step=line["steps"], summary=_summary(line))
         self._file.flush()
-        self.written = len(metrics)
+        self.written += len(lines)
 
     def _replace(self) -> Any:
         from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]

@@ -4,182 +4,255 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax
+import numpy as np
 
-from hyrlo.runs import plots
 from hyrlo.core.access import Evaluation, TraceModel, evaluate
-from hyrlo.runs.algorithms import ALGORITHMS
-from hyrlo.data.states import ObservationDataset
-from hyrlo.envs import HAMMER, SIMULATED, World, check_name, make
-from hyrlo.theory.discounted import interactive_model
 from hyrlo.core.errors import HyrloError, check_finite, check_seed
 from hyrlo.core.files import write_json
 from hyrlo.core.policies import Policy, action_of, known_steps
-from hyrlo.runs.progress import Progress
-from hyrlo.runs.directory import Run, RunDirectory, check_metrics, read_config
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
-from hyrlo.runs.tensorboard import TensorBoard
+from hyrlo.core.variants import Choice, with_options
+from hyrlo.data.readers import as_states
+from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
+from hyrlo.envs import World, check_name, make
+from hyrlo.runs import plots
+from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
+from hyrlo.runs.cache import enable_compilation_cache
+from hyrlo.runs.directory import FORMAT, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
+from hyrlo.runs.progress import Progress
+from hyrlo.runs.tensorboard import TensorBoard
+from hyrlo.theory.discounted import interactive_model
 
-DEFAULT_PRESET = "fast"
 LIBRARIES = (
     "hyrlo", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "gymnasium-robotics", "mujoco",
 )  # fmt: skip
-"""Whose versions a run notes."""
-Source = ObservationDataset | TransitionDataset | Policy
+"""The libraries whose versions a run records."""
+Data = str | Path | np.ndarray | ObservationDataset | TransitionDataset
+Callback = Callable[[dict[str, Any]], Any]
+"""Called with each new line of metrics; training stops if it returns True."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A learned policy, what was measured on the way, and the result."""
+    """A learned policy, the metrics of the run, and its result."""
 
     policy: Policy
     metrics: list[dict[str, Any]]
     result: dict[str, Any]
 
 
-def default_preset(algo: str, env: str) -> str:
-    """`fast`; for Gymnasium environments other than the lock `model`, for the hammer `robot`, where the algorithm has it."""
+def config(
+    algo: str,
+    *,
+    preset: str | None = None,
+    world: World | None = None,
+    forward: str | None = None,
+    improve: str | None = None,
+    discriminator: str | None = None,
+    explore: float | None = None,
+    **options: Any,
+) -> Any:
+    """The config of an algorithm: `hyrlo.config("foobar", preset="lean", **{"forward.samples": 800})`.
+
+    `preset` is a budget: paper, fast or lean. The variant is what suits `world` (without one: discrete actions, JAX speed)
+    or what is asked for: `forward` (regression, importance, model), `improve` (psdp, sac, cpi), `discriminator`
+    (mmd, exact, value, value-network), `explore` (share of roll-ins that explore). `options` replace single fields.
+    """
     check_name(algo, ALGORITHMS, "algorithm")
-    other = env.startswith(SIMULATED) and "hyrlo/CombinationLock" not in env
-    wanted = "robot" if env == HAMMER else "model"
-    return wanted if other and wanted in ALGORITHMS[algo].presets else DEFAULT_PRESET
+    choice = Choice(preset, forward, improve, discriminator, explore)
+    if world is not None:
+        traits = world.traits
+        choice = dataclasses.replace(
+            choice, vectors=world.spec.action_size > 0, motion=traits.motion,
+            default_forward=traits.forward, default_improve=traits.improve,
+        )  # fmt: skip
+    return with_options(ALGORITHMS[algo].config(choice), options)
 
 
-def preset_config(algo: str, preset: str = DEFAULT_PRESET) -> Any:
-    """The config of an algorithm's preset."""
-    check_name(algo, ALGORITHMS, "algorithm")
-    check_name(preset, ALGORITHMS[algo].presets, f"{algo} preset")
-    return ALGORITHMS[algo].presets[preset]
+default_config = config  # `config` is an argument below
 
 
 def train(
     algo: str,
-    world: World | str,
-    source: Source | None = None,
+    world: World | str | gymnasium.Env | Callable[[], gymnasium.Env],
+    data: Data | None = None,
     *,
+    roll_in: Policy | str | Path | None = None,
     config: Any = None,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
     curve_episodes: int | None = None,
     eval_episodes: int | None = None,
-    progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | Progress = False,
     tensorboard: bool = False,
     command: str | None = None,
+    cache: bool = True,
 ) -> Trained:
     """Train `algo` and evaluate what it learned.
 
-    `source` is what the algorithm learns from besides the world: offline states (by default the environment's behaviour
-    data, drawn from `seed`), for hyq and rlpd tuples with actions and rewards, for psdp-trace a roll-in policy (by default
-    uniform), for briee and sac nothing. With `out`, the run is kept in that directory and can be resumed;
-    with `tensorboard` its metrics are written for TensorBoard as well. `command` is what a user would type to repeat it.
-    `curve_episodes` and `eval_episodes` are 200 and 1000 by default, where the environment is in Python 20 and 100.
+    Args:
+        algo: One of `hyrlo list`.
+        world: An environment: a name, a Gymnasium environment or a function that makes one, or what `hyrlo.make` returned.
+        data: What the algorithm learns from besides the world: states (a path, an array `(N, H+1, *obs)` or an
+            `ObservationDataset`), for hyq and rlpd transitions. By default the environment's own behaviour data.
+        roll_in: For psdp-trace, cpi and distil: a policy, or the directory of a `fail` or `foobar` run.
+        config: The algorithm's config, from `hyrlo.config`; by default what suits the world.
+        out: Keep the run in this directory; `resume` continues one that was stopped.
+        curve_episodes: Episodes of each evaluation along the curve (default: the world's, 200 or 20).
+        eval_episodes: Episodes of the final evaluation (default: the world's, 1000 or 100).
+        callbacks: Called with each new line of metrics; training stops if one returns True.
+        progress: Show progress bars.
+        tensorboard: With `out`, also write the metrics for TensorBoard.
+        command: The command line that repeats the run; recorded in its config.
+        cache: Keep compiled programs for later runs (docs/performance.md).
     """
     check_seed(seed)
-    world = make(world) if isinstance(world, str) else world
-    config = preset_config(algo, default_preset(algo, world.name)) if config is None else config
+    enable_compilation_cache(cache)
+    world = world if isinstance(world, World) else make(world)
+    algorithm = _algorithm(algo, world)
+    config = default_config(algo, world=world) if config is None else config
     check_finite(config)
-    algorithm = ALGORITHMS[algo]
-    if world.spec.action_size and not algorithm.vectors:
-        raise HyrloError(
-            f"{algo} needs discrete actions, but those of {world.name} are vectors; use foobar, fail, cpi, sac or rlpd"
-        )
-    slow = world.name.startswith(SIMULATED)
-    curve_episodes = (20 if slow else 200) if curve_episodes is None else curve_episodes
-    eval_episodes = (100 if slow else 1000) if eval_episodes is None else eval_episodes
-    described, source = _source(algorithm.learns_from, world, source, config, seed)
+    described, source = _source(algorithm, world, data, roll_in, config, seed)
     settings = {
+        "format": FORMAT,
         "algo": algo,
         "env": world.name,
         "env_options": world.options,
         "horizon": world.spec.horizon,
         "seed": seed,
-        "config": dataclasses.asdict(config),
+        "config": describe_config(config),
         **described,
-        "curve_episodes": curve_episodes,
-        "eval_episodes": eval_episodes,
+        "curve_episodes": world.traits.curve_episodes if curve_episodes is None else curve_episodes,
+        "eval_episodes": world.traits.eval_episodes if eval_episodes is None else eval_episodes,
         **({"command": command} if command else {}),
         "versions": versions(),
     }
     train_key, curve_key, final_key = jax.random.split(jax.random.key(seed), 3)
-    model: TraceModel
-    if algorithm.access == "interactive":
-        model = interactive_model(world, algo)
-    else:
-        model = world.reset_model() if algorithm.access == "reset" else world.trace_model()
-    about = {"key": curve_key, "curve_episodes": curve_episodes, "progress": progress}
-    listener = TensorBoard(Path(out) / "tensorboard") if tensorboard and out is not None else None
-    run = Run(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, listener=listener, **about)
+    bars = progress if isinstance(progress, Progress) else Progress(enabled=progress)
+    listeners = [*callbacks, *([TensorBoard(Path(out) / "tensorboard")] if tensorboard and out is not None else [])]
+    about: dict[str, Any] = {
+        "key": curve_key, "curve_episodes": settings["curve_episodes"], "progress": bars, "listeners": listeners,
+    }  # fmt: skip
+    run = MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
     if isinstance(run, RunDirectory) and (result := run.finished()):
-        run.listener(run.read_metrics())
-        return Trained(load_policy(run.path), run.read_metrics(), result)
-
+        return Trained(load_policy(run.path), run.replay_metrics(), result)
+    model = _model(algorithm, world)
     try:
         policy = algorithm.train(model, source, config, train_key, run)
     except HyrloError:
         if isinstance(run, RunDirectory):
             run.withdraw()
         raise
+    final = evaluate(model, policy, final_key, settings["eval_episodes"])
+    return Trained(policy, run.metrics, _finish(run, settings, model, policy, final))
 
-    final = evaluate(model, policy, final_key, eval_episodes)
+
+def _algorithm(algo: str, world: World) -> Algorithm:
+    check_name(algo, ALGORITHMS, "algorithm")
+    algorithm = ALGORITHMS[algo]
+    if world.spec.action_size and not algorithm.vectors:
+        usable = ", ".join(a.name for a in ALGORITHMS.values() if a.vectors)
+        raise HyrloError(f"{algo} needs discrete actions, but those of {world.name} are vectors; use one of {usable}")
+    return algorithm
+
+
+def _model(algorithm: Algorithm, world: World) -> TraceModel:
+    if algorithm.access == "interactive":
+        return interactive_model(world, algorithm.name)
+    return world.reset_model() if algorithm.access == "reset" else world.trace_model()
+
+
+def _finish(
+    run: MemoryRun, settings: dict[str, Any], model: TraceModel, policy: Policy, final: Evaluation
+) -> dict[str, Any]:
+    """The result; in a run directory also the policy, the curve and, last, `result.json`."""
     result = {
         **{name: settings[name] for name in ("algo", "env", "seed", "horizon")},
         **dataclasses.asdict(model.ledger),
         "return_mean": final.return_mean,
         "success_rate": final.success_rate,
-        "eval_episodes": eval_episodes,
+        "eval_episodes": final.episodes,
         "wall_seconds": run.seconds(),
         "versions": settings["versions"],
     }
     check_metrics(result, "the final evaluation")
     if isinstance(run, RunDirectory):
         save_policy(run.path, policy)
-        plots.curve(run.path / "curve.png", [run.metrics], f"{algo} on {world.name}, H = {world.spec.horizon}")
+        title = f"{settings['algo']} on {settings['env']}, H = {settings['horizon']}"
+        plots.curve(run.path / "curve.png", [run.metrics], title)
         write_json(run.path / "result.json", result)
-    return Trained(policy, run.metrics, result)
+    return result
 
 
 def _source(
-    kind: str, world: World, source: Source | None, config: Any, seed: int
-) -> tuple[dict[str, Any], Source | None]:
-    """What the algorithm learns from, checked, and what the run's config says of it."""
+    algorithm: Algorithm,
+    world: World,
+    data: Data | None,
+    roll_in: Policy | str | Path | None,
+    config: Any,
+    seed: int,
+) -> tuple[dict[str, Any], Any]:
+    """What the run's config says of the source, and the source itself, checked."""
+    kind, name = algorithm.learns_from, algorithm.name
+    if isinstance(data, Policy):
+        raise HyrloError("data: is a policy; pass it as roll_in")
+    if roll_in is not None and kind != "roll-in":
+        raise HyrloError(f"--roll-in: {name} takes no roll-in; it is for psdp-trace, cpi and distil")
+    if data is not None and kind == "nothing":
+        raise HyrloError(f"{name} learns from the world alone; leave out --data")
+    if data is not None and kind == "roll-in":
+        raise HyrloError(f"--data: {name} learns from a roll-in, not from states; give --roll-in, or use foobar")
     if kind == "nothing":
-        if source is not None:
-            raise HyrloError("this algorithm learns from the world alone; leave out --data")
         return {}, None
     if kind == "roll-in":
-        if source is not None and not isinstance(source, Policy):
-            raise HyrloError("this algorithm learns from a roll-in, not from states; give --roll-in, or use foobar")
-        policy = world.spec.uniform() if source is None else fitting(source, world)
+        policy = _roll_in(name, world, roll_in)
         return {"roll_in": policy_fingerprint(policy)}, policy
+    states = _transitions(world, data, config, seed) if kind == "transitions" else _states(world, data, config, seed)
+    return {"data": {"source": states.source, "fingerprint": states.fingerprint()}}, states
+
+
+def _states(world: World, data: Data | None, config: Any, seed: int) -> ObservationDataset:
     most = getattr(config, "forward", config).offline_samples
-    data: ObservationDataset | TransitionDataset
-    if kind == "transitions":
-        offline = world.behaviour_transitions(seed, episodes=most) if source is None else source
-        if not isinstance(offline, TransitionDataset):
-            raise HyrloError(
-                "hyq and rlpd learn from tuples with actions and rewards; give a TransitionDataset, or use foobar"
-            )
-        spec = world.spec
-        data = offline.for_horizon(spec.horizon, spec.observation_size, spec.actions, spec.action_size)
-    else:
-        states = world.behaviour_data(seed, episodes=most) if source is None else source
-        if not isinstance(states, ObservationDataset):
-            raise HyrloError("this algorithm learns from states; give an ObservationDataset")
-        data = world.prepare(states)
-    data = data.subsample(most, seed)
-    return {"data": {"source": data.source, "fingerprint": data.fingerprint()}}, data
+    if isinstance(data, TransitionDataset):
+        raise HyrloError("this algorithm learns from states; give an ObservationDataset, or data.observations()")
+    states = world.behaviour_data(seed, episodes=most) if data is None else as_states(data)
+    return world.prepare(states).subsample(most, seed)
 
 
-def fitting(roll_in: Policy, world: World) -> Policy:
-    """The roll-in, if it can act in this world for all of its steps."""
+def _transitions(world: World, data: Data | None, config: Any, seed: int) -> TransitionDataset:
+    most, spec = config.offline_samples, world.spec
+    if isinstance(data, str | Path):
+        data = TransitionDataset.load(data)
+    transitions = world.behaviour_transitions(seed, episodes=most) if data is None else data
+    if not isinstance(transitions, TransitionDataset):
+        raise HyrloError(
+            "hyq and rlpd learn from tuples with actions and rewards; give a TransitionDataset, or use foobar"
+        )
+    fitting = transitions.for_horizon(spec.horizon, spec.observation_size, spec.actions, spec.action_size)
+    return fitting.subsample(most, seed)
+
+
+def _roll_in(algo: str, world: World, roll_in: Policy | str | Path | None) -> Policy:
+    """The roll-in policy, if it can act in this world for all of its steps; uniform where none is given."""
+    if roll_in is None:
+        if algo == "distil":
+            raise HyrloError("distil imitates a roll-in; give --roll-in, the directory of a `fail` or `foobar` run")
+        return world.spec.uniform()
+    if not isinstance(roll_in, Policy):
+        _check_actions(Path(roll_in), world)
+        roll_in = roll_in_of(Path(roll_in))
     spec, known = world.spec, known_steps(roll_in)
     if known is not None and known < spec.horizon:
         raise HyrloError(
@@ -189,6 +262,24 @@ def fitting(roll_in: Policy, world: World) -> Policy:
     if action is None or action.shape != spec.no_actions(1).shape:
         raise HyrloError(f"--roll-in: is a policy for other states or actions than those of {world.name}; give another")
     return roll_in
+
+
+def _check_actions(path: Path, world: World) -> None:
+    """Reject the run of a world with another number of actions; everything else shows in the policy itself."""
+    if (path / "config.json").exists():
+        run = read_config(path)
+        there, here = make(run["env"], run["horizon"], **run["env_options"]).spec.actions, world.spec.actions
+        if there != here:
+            raise HyrloError(f"--roll-in: {path} has {there} actions, {world.name} {here}; give another")
+
+
+def describe_config(config: Any) -> dict[str, Any]:
+    """The config as JSON; nested configs are named by their type, which is their variant."""
+    described: dict[str, Any] = {"type": type(config).__name__}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        described[field.name] = describe_config(value) if dataclasses.is_dataclass(value) else value
+    return described
 
 
 def load_run(path: str | Path) -> tuple[World, Policy, dict[str, Any]]:
@@ -205,6 +296,7 @@ def load_run(path: str | Path) -> tuple[World, Policy, dict[str, Any]]:
 
 def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0) -> Evaluation:
     """Evaluate a run's policy on fresh episodes."""
+    enable_compilation_cache()
     world, policy, _ = load_run(path)
     return evaluate(world.trace_model(), policy, jax.random.key(seed), episodes)
 

@@ -1,7 +1,7 @@
 """The paper's guarantees as calculators: samples for a target error, and the error that given samples buy.
 
 Each guarantee is read in two ways. `printed` is the statement as it stands in the paper, every O(·) taken with the
-constant `Problem.constant`. `proved` is what the proofs of the appendix give when their constants are kept and their slips
+constant `BoundInputs.constant`. `proved` is what the proofs of the appendix give when their constants are kept and their slips
 mended (docs/bounds.md lists them); where the paper has no proof, there is none.
 
 All errors have the form  root / √n + linear / n + floor,  which is inverted in closed form.
@@ -22,7 +22,7 @@ SLACK = 1e-9  # of rounding up: what is a whole number but for the last digits s
 
 
 @dataclass(frozen=True)
-class Problem:
+class BoundInputs:
     """What the guarantees depend on. The defaults of horizon, actions and coverage are those of the paper's lock."""
 
     horizon: int = 100
@@ -108,7 +108,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseRates:
     """A part of an algorithm that takes samples of its own."""
 
     name: str
@@ -122,7 +122,7 @@ class Guarantee:
 
     name: str
     source: str
-    phases: tuple[Phase, ...]
+    phases: tuple[PhaseRates, ...]
     most: float
     """Above this the bound on the error says nothing."""
     counts: str = "episodes per step"
@@ -158,41 +158,41 @@ class Guarantee:
         return self.steps * sum(phases)
 
 
-def hyq(problem: Problem) -> Guarantee:
+def hyq_bound(inputs: BoundInputs) -> Guarantee:
     """Table 1, first line; the proof is in another paper."""
-    p, coverage = problem, problem.coverage_bellman or problem.coverage
+    p, coverage = inputs, inputs.coverage_bellman or inputs.coverage
     printed = coverage * p.horizon**2 * math.sqrt(p.constant * p.actions * p.rank * p.log(p.log_functions))
-    return Guarantee("hyq", "Table 1", (Phase("online", Rate(printed), None),), p.most, steps=p.horizon)
+    return Guarantee("hyq", "Table 1", (PhaseRates("online", Rate(printed), None),), p.most, steps=p.horizon)
 
 
-def psdp(problem: Problem) -> Guarantee:
+def psdp_bound(inputs: BoundInputs) -> Guarantee:
     """Table 1, second line; as proved, the proof of Theorem 2 with π^f = μ."""
-    return Guarantee("psdp", "Table 1", (_backward(problem, events=1),), problem.most, steps=problem.horizon)
+    return Guarantee("psdp", "Table 1", (_backward(inputs, events=1),), inputs.most, steps=inputs.horizon)
 
 
-def psdp_trace(problem: Problem) -> Guarantee:
+def psdp_trace_bound(inputs: BoundInputs) -> Guarantee:
     """Theorem 3: the backward pass from any roll-in, by what that covers."""
-    return Guarantee("psdp-trace", "Theorem 3", (_backward(problem, events=1),), problem.most, steps=problem.horizon)
+    return Guarantee("psdp-trace", "Theorem 3", (_backward(inputs, events=1),), inputs.most, steps=inputs.horizon)
 
 
-def _backward(p: Problem, events: int) -> Phase:
+def _backward(p: BoundInputs, events: int) -> PhaseRates:
     """C Σ_h 2 ε_back, where ε_back² = c V_max² A ln(|F|/δ) / N: a δ of its own for every step."""
     printed = p.coverage * p.horizon**2 * math.sqrt(p.constant * p.actions * p.log(p.log_functions))
     variance = p.least_squares * p.actions * p.log(p.log_functions, events * p.horizon)
-    return Phase("backward", Rate(printed), Rate(2 * p.coverage * p.horizon * p.most * math.sqrt(variance)))
+    return PhaseRates("backward", Rate(printed), Rate(2 * p.coverage * p.horizon * p.most * math.sqrt(variance)))
 
 
-def fail(problem: Problem) -> Guarantee:
+def fail_bound(inputs: BoundInputs) -> Guarantee:
     """Theorem 1: the IPM at the last step, with the witnesses of Equation 1."""
-    p, witnesses = problem, problem.log_functions + math.log(problem.actions)
+    p, witnesses = inputs, inputs.log_functions + math.log(inputs.actions)
     be = Rate(0.0, 0.0, p.bellman_error)
     printed = _add(_forward(p, p.log(witnesses + p.log_pi, events=2)), be)
     proved = _add(p.most * _forward(p, p.log(witnesses + p.log_pi, events=2 * p.horizon)), be)
-    phase = Phase("forward", p.horizon * printed, p.horizon * proved)
+    phase = PhaseRates("forward", p.horizon * printed, p.horizon * proved)
     return Guarantee("fail", "Theorem 1", (phase,), p.most, steps=p.horizon)
 
 
-def _forward(p: Problem, log: float) -> Rate:
+def _forward(p: BoundInputs, log: float) -> Rate:
     """ε_for of Theorem 1, for witnesses between 0 and 1."""
     root, linear = 8 * math.sqrt(2 * p.actions * log), 16 * p.actions * log
     if p.rounds is None:
@@ -204,47 +204,47 @@ def _add(one: Rate, other: Rate) -> Rate:
     return Rate(one.root + other.root, one.linear + other.linear, one.floor + other.floor)
 
 
-def foobar(problem: Problem) -> Guarantee:
+def foobar_bound(inputs: BoundInputs) -> Guarantee:
     """Theorem 2 (and, with C_pd as coverage, Theorem 6).
 
     As proved, the IPM of step h is at most h ε_for, for witnesses max_a f − f(·, argmax f′) of either sign: 2 |F|² of them.
     """
-    p = problem
+    p = inputs
     logs = p.log(p.log_functions + p.log_pi)
     printed = Rate(p.coverage * p.horizon**2 * math.sqrt(p.constant * p.actions * logs))
     one_step = _add(
         p.most * _forward(p, p.log(2 * p.log_functions + p.log_pi, events=2 * 2 * 2 * p.horizon)),
         Rate(0.0, 0.0, p.bellman_error),
     )
-    forward = Phase("forward", printed, p.coverage * p.horizon * (p.horizon + 1) / 2 * one_step)
+    forward = PhaseRates("forward", printed, p.coverage * p.horizon * (p.horizon + 1) / 2 * one_step)
     return Guarantee("foobar", "Theorem 2", (forward, _backward(p, events=2)), p.most, steps=p.horizon)
 
 
-def cpi(problem: Problem) -> Guarantee:
+def cpi_bound(inputs: BoundInputs) -> Guarantee:
     """Theorem 4, with its lemma's 8γ/ε² iterations; what one iteration samples, the paper leaves open."""
-    p, horizon = problem, 1 / (1 - problem.gamma)
+    p, horizon = inputs, 1 / (1 - inputs.gamma)
     rate = Rate(p.coverage * horizon**2 * 2 * math.sqrt(8 * p.gamma), 0.0, p.coverage * horizon * p.ipm)
-    return Guarantee("cpi", "Theorem 4", (Phase("iterations", rate, rate),), horizon, counts="iterations")
+    return Guarantee("cpi", "Theorem 4", (PhaseRates("iterations", rate, rate),), horizon, counts="iterations")
 
 
-def inter_fail(problem: Problem) -> Guarantee:
+def inter_fail_bound(inputs: BoundInputs) -> Guarantee:
     """Theorem 5: the IPM of the stationary forward pass."""
-    p, horizon = problem, 1 / (1 - problem.gamma)
+    p, horizon = inputs, 1 / (1 - inputs.gamma)
     most = horizon if p.v_max is None else p.v_max
     log = p.log(p.log_functions + math.log(p.actions) + p.log_pi, events=2)
     root = horizon * 8 * math.sqrt(2 * p.actions**2 * log)
     floor = horizon * p.bellman_error
-    phase = Phase("forward", Rate(root, 0.0, floor), Rate(most * root, 0.0, floor))
+    phase = PhaseRates("forward", Rate(root, 0.0, floor), Rate(most * root, 0.0, floor))
     return Guarantee("inter-fail", "Theorem 5", (phase,), most, counts="episodes")
 
 
-GUARANTEES: dict[str, Callable[[Problem], Guarantee]] = {
-    "hyq": hyq,
-    "psdp": psdp,
-    "foobar": foobar,
-    "fail": fail,
-    "psdp-trace": psdp_trace,
-    "cpi": cpi,
-    "inter-fail": inter_fail,
+GUARANTEES: dict[str, Callable[[BoundInputs], Guarantee]] = {
+    "hyq": hyq_bound,
+    "psdp": psdp_bound,
+    "foobar": foobar_bound,
+    "fail": fail_bound,
+    "psdp-trace": psdp_trace_bound,
+    "cpi": cpi_bound,
+    "inter-fail": inter_fail_bound,
 }
 TABLE_1 = ("hyq", "psdp", "foobar")

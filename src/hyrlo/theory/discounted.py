@@ -6,8 +6,8 @@ count 8γ/ε² holds. Occupancies are distributions, `d^π = (1 − γ) Σ_h γ^
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -22,6 +22,7 @@ from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Policy, Softmax, Step
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
+from hyrlo.envs.world import World
 
 NAME = "discounted"
 TAIL = 0.01  # an episode is as long as leaves this share of the discounted sum beyond it
@@ -283,10 +284,12 @@ def _check_probability(epsilon: float) -> None:
         raise HyrloError(f"{NAME}: epsilon is {epsilon}; give a probability")
 
 
-class DiscountedWorld:
-    """A random discounted MDP by name. Episodes are cut off where 1 % of the discounted sum is left, unless told."""
+class DiscountedWorld(World):
+    """A random discounted MDP. Without a horizon, episodes are cut off where 1 % of the discounted sum is left."""
 
     name = NAME
+    env: DiscountedEnv
+    config: DiscountedConfig
 
     def __init__(self, horizon: int | None = None, config: DiscountedConfig = DiscountedConfig()):
         if horizon is None:
@@ -301,12 +304,12 @@ class DiscountedWorld:
     def spec(self) -> Spec:
         return self.env.spec
 
-    @property
-    def options(self) -> dict[str, Any]:
-        return asdict(self.config)
+    @classmethod
+    def create(cls, name: str, horizon: int | None, config: DiscountedConfig) -> Self:
+        return cls(horizon, config)
 
     def behaviour(self, epsilon: float | None = None) -> Table:
-        """Optimal, but uniform with probability ε."""
+        """The optimal policy, with a uniform action with probability ε."""
         epsilon = self.config.epsilon if epsilon is None else epsilon
         _check_probability(epsilon)
         return (1 - epsilon) * self.mdp.optimal_policy() + epsilon / self.mdp.actions
@@ -319,9 +322,6 @@ class DiscountedWorld:
 
     def interactive_model(self) -> DiscountedInteractiveModel:
         return DiscountedInteractiveModel(self.env, behaviour=table_policy(self.behaviour()))
-
-    def prepare(self, data: ObservationDataset) -> ObservationDataset:
-        return data.for_horizon(self.spec.horizon, self.spec.observation_size)
 
     def behaviour_data(self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None) -> ObservationDataset:
         """States of the behaviour policy's episodes."""

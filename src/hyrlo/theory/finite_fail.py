@@ -27,14 +27,14 @@ from scipy.optimize import linprog
 from hyrlo.core.access import Recorded, ResetModel, TraceModel
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import switch
-from hyrlo.distances.value import FiniteWitnesses, Values, Witness, Witnesses
+from hyrlo.distances.value import Values, Witness, Witnesses, WitnessTable
 from hyrlo.theory.finite import Distributions, FiniteMDP, Table, TablePolicy, draw, greedy, uniform_policy
 
 OneStepPolicy = Float[np.ndarray, "states actions"]
 
 
 @dataclass(frozen=True)
-class Transitions:
+class WeightedTransitions:
     """Weighted transitions (s_h, a_h, s_{h+1}); the weights of each action sum to 1, or do so in expectation."""
 
     states: Int[np.ndarray, " n"]
@@ -63,11 +63,13 @@ class Transitions:
 class PolicyClass(Protocol):
     """A class of one-step policies with its regularised cost-sensitive oracle."""
 
-    def rate(self, online: Transitions, spread: float, rounds: int) -> float:
+    def rate(self, online: WeightedTransitions, spread: float, rounds: int) -> float:
         """1 / strength of φ, for which the leader's mean regret is of order spread/√rounds."""
         ...
 
-    def leader(self, cost: Float[np.ndarray, "states actions"], rate: float, online: Transitions) -> OneStepPolicy:
+    def leader(
+        self, cost: Float[np.ndarray, "states actions"], rate: float, online: WeightedTransitions
+    ) -> OneStepPolicy:
         """`argmin_π Σ π(a|s) cost(s, a) + φ(π)`."""
         ...
 
@@ -76,13 +78,15 @@ class PolicyClass(Protocol):
 class AllPolicies:
     """Every policy. φ weighs a state by how often it is met, so that the oracle is a softmax in each state."""
 
-    def rate(self, online: Transitions, spread: float, rounds: int) -> float:
+    def rate(self, online: WeightedTransitions, spread: float, rounds: int) -> float:
         mass = online.mass
         met = mass.sum(axis=1) > 0
         most = (mass[met].max(axis=1) / mass[met].mean(axis=1)).max()
         return float(np.sqrt(8 * np.log(online.shape[1]) / rounds) / max(spread * most, 1e-12))
 
-    def leader(self, cost: Float[np.ndarray, "states actions"], rate: float, online: Transitions) -> OneStepPolicy:
+    def leader(
+        self, cost: Float[np.ndarray, "states actions"], rate: float, online: WeightedTransitions
+    ) -> OneStepPolicy:
         share = online.mass.mean(axis=1, keepdims=True)
         return scipy.special.softmax(-rate * cost / np.where(share > 0, share, 1), axis=1)
 
@@ -93,16 +97,18 @@ class FinitePolicies:
 
     policies: Float[np.ndarray, "policies states actions"]
 
-    def rate(self, online: Transitions, spread: float, rounds: int) -> float:
+    def rate(self, online: WeightedTransitions, spread: float, rounds: int) -> float:
         most = np.tensordot(self.policies, online.mass, 2).max()
         return float(np.sqrt(8 * np.log(max(len(self.policies), 2)) / rounds) / max(spread * most, 1e-12))
 
-    def leader(self, cost: Float[np.ndarray, "states actions"], rate: float, online: Transitions) -> OneStepPolicy:
+    def leader(
+        self, cost: Float[np.ndarray, "states actions"], rate: float, online: WeightedTransitions
+    ) -> OneStepPolicy:
         mixture = scipy.special.softmax(-rate * np.tensordot(self.policies, cost, 2))
         return np.tensordot(mixture, self.policies, 1)
 
 
-class Game(NamedTuple):
+class FiniteGame(NamedTuple):
     """The best of the policies played, its `u`, and when it was played."""
 
     policy: OneStepPolicy
@@ -111,12 +117,12 @@ class Game(NamedTuple):
 
 
 def min_max_game(
-    online: Transitions,
+    online: WeightedTransitions,
     offline: Float[np.ndarray, " states"],
     witnesses: Witnesses,
     policies: PolicyClass,
     rounds: int = 1000,
-) -> Game:
+) -> FiniteGame:
     """Algorithm 4."""
     if rounds < 1:
         raise HyrloError(f"rounds is {rounds}; give at least 1")
@@ -127,14 +133,14 @@ def min_max_game(
         policy = policies.leader(cost, rate, online)
         u, witness = witnesses.best_response(online.lead(policy) - offline)
         if best is None or u < best.u:
-            best = Game(policy, u, t)
+            best = FiniteGame(policy, u, t)
         cost += online.cost(witness)
     assert best is not None
     return best
 
 
 def smallest_ipm(
-    online: Transitions, offline: Float[np.ndarray, " states"], witnesses: FiniteWitnesses
+    online: WeightedTransitions, offline: Float[np.ndarray, " states"], witnesses: WitnessTable
 ) -> tuple[float, OneStepPolicy]:
     """`min_π max_g |u(π, g)|` over all policies, by linear programming, and a policy that has it."""
     states, actions = online.shape
@@ -157,17 +163,17 @@ def smallest_ipm(
 
 # Where the transitions of step h under `π_{0:h−1} ∘_h unif` come from.
 
-Collect = Callable[[int, Table], Transitions]
+Collect = Callable[[int, Table], WeightedTransitions]
 
 
 def exactly(mdp: FiniteMDP) -> Collect:
     """Exact expectations."""
 
-    def collect(h: int, policy: Table) -> Transitions:
+    def collect(h: int, policy: Table) -> WeightedTransitions:
         start = mdp.occupancy(policy)[h]
         weights = start[:, None, None] * mdp.probabilities[h]
         states, actions, _ = where = np.nonzero(weights > 0)
-        return Transitions(states, actions, mdp.successors[h][where], weights[where], (mdp.states, mdp.actions))
+        return WeightedTransitions(states, actions, mdp.successors[h][where], weights[where], (mdp.states, mdp.actions))
 
     return collect
 
@@ -176,12 +182,14 @@ def sampled(model: TraceModel, samples: int, key: PRNGKeyArray) -> Collect:
     """Episodes through a trace model with one-hot observations."""
     spec = model.spec
 
-    def collect(h: int, policy: Table) -> Transitions:
+    def collect(h: int, policy: Table) -> WeightedTransitions:
         roll_in = switch(TablePolicy.of(policy), at=h, to=spec.uniform())
         batch = model.record(jax.random.fold_in(key, h), roll_in, samples, h, stop=h + 1)
         states, following = (np.asarray(x).argmax(axis=1) for x in (batch.states, batch.next_states))
         weights = np.full(samples, spec.actions / samples)
-        return Transitions(states, np.asarray(batch.actions), following, weights, (spec.observation_size, spec.actions))
+        return WeightedTransitions(
+            states, np.asarray(batch.actions), following, weights, (spec.observation_size, spec.actions)
+        )
 
     return collect
 
@@ -189,23 +197,25 @@ def sampled(model: TraceModel, samples: int, key: PRNGKeyArray) -> Collect:
 def simulated(mdp: FiniteMDP, samples: int, rng: np.random.Generator) -> Collect:
     """As `sampled`, drawn from the tables: the same distribution without compiling anything."""
 
-    def collect(h: int, policy: Table) -> Transitions:
+    def collect(h: int, policy: Table) -> WeightedTransitions:
         states = rng.choice(mdp.states, size=samples, p=mdp.occupancy(policy)[h])
         actions = rng.integers(mdp.actions, size=samples)
         weights = np.full(samples, mdp.actions / samples)
-        return Transitions(states, actions, mdp.draw(rng, h, states, actions), weights, (mdp.states, mdp.actions))
+        return WeightedTransitions(
+            states, actions, mdp.draw(rng, h, states, actions), weights, (mdp.states, mdp.actions)
+        )
 
     return collect
 
 
-def fail(
+def finite_fail(
     collect: Collect,
     offline: Distributions,
     witnesses: Sequence[Witnesses],
     policies: Sequence[PolicyClass],
     blank: Table,
     rounds: int = 1000,
-) -> tuple[Table, list[Game]]:
+) -> tuple[Table, list[FiniteGame]]:
     """Algorithm 3: the forward policy. `witnesses[h]` judge the states of step h; `blank` is what to start from."""
     forward, games = blank.copy(), []
     for h in range(len(forward)):
@@ -221,7 +231,7 @@ def witness_classes(
     build: Callable[[Values], Float[np.ndarray, "g states"]],
     behaviour: Table | None = None,
     signed: bool = True,
-) -> list[FiniteWitnesses]:
+) -> list[WitnessTable]:
     """Witnesses of steps 0 … H, built from the value classes; nothing is done in the states of step H, so 0 will do there.
 
     With the policy that made the data they are completed: `T_h g = E[g(s_{h+1}) | s_h, a_h ∼ behaviour]` joins G_h for every
@@ -233,7 +243,7 @@ def witness_classes(
         if behaviour is not None and h + 1 < mdp.horizon:
             own = np.concatenate([own, (mdp.expect(h, classes[-1]) * behaviour[h]).sum(axis=-1)])
         classes.append(own[np.unique(own.round(10), axis=0, return_index=True)[1]])
-    return [FiniteWitnesses(functions, signed) for functions in reversed(classes)]
+    return [WitnessTable(functions, signed) for functions in reversed(classes)]
 
 
 # The backward pass.
@@ -310,7 +320,7 @@ def rows_of(batch: Recorded) -> Returns:
     return Returns(states.argmax(axis=1), actions, to_go, np.full(len(to_go), 1 / len(to_go)))
 
 
-def psdp(
+def finite_psdp(
     collect: CollectReturns, values: Sequence[Values | None], blank: Table, worst: Distributions | None = None
 ) -> tuple[Table, Table]:
     """PSDP: the backward policy, and the functions f it is greedy for. A class of None is that of all functions.
@@ -354,12 +364,12 @@ class Foobar(NamedTuple):
 
     forward: Table
     occupancy: Distributions
-    games: list[Game]
+    games: list[FiniteGame]
     backward: Table
     learned: Table
 
 
-def foobar(
+def finite_foobar(
     mdp: FiniteMDP,
     offline: Distributions,
     values: Sequence[Values | None],
@@ -371,7 +381,7 @@ def foobar(
     """FOOBAR with exact expectations in both passes."""
     blank = uniform_policy(mdp)
     classes = [AllPolicies()] * mdp.horizon if policies is None else policies
-    forward, games = fail(exactly(mdp), offline, witnesses, classes, blank, rounds)
+    forward, games = finite_fail(exactly(mdp), offline, witnesses, classes, blank, rounds)
     occupancy = mdp.occupancy(forward)
-    backward, learned = psdp(exact_returns(mdp, occupancy), values, blank, worst)
+    backward, learned = finite_psdp(exact_returns(mdp, occupancy), values, blank, worst)
     return Foobar(forward, occupancy, games, backward, learned)

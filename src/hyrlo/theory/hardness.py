@@ -9,7 +9,7 @@ goes where the reward is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,13 +21,9 @@ from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.distances.value import total_variation
+from hyrlo.envs.world import World
 from hyrlo.theory.finite import Distributions, FiniteMDP
 
-HARD = {
-    "hard-tree": "a tree with states that no policy can produce: matching them takes 2^(H-1) episodes, with resets 4 a step do",
-    "hard-tv": "two steps; the deterministic policy closest to the data in total variation misses all reward; 0.1 at best",
-}
-HARD_HORIZONS = {"hard-tree": 4, "hard-tv": 2}
 MOST_NODES = 100_000
 
 
@@ -41,19 +37,19 @@ class Hard:
 
 @dataclass(frozen=True)
 class HardTree(Hard):
-    """With the nodes that the statements speak of, one for every step."""
+    """With the offline nodes, one of each kind per step."""
 
     best: Int[np.ndarray, " steps"]
     """The optimal path."""
     other: Int[np.ndarray, " steps"]
-    """The offline states that are not on it; at step 0 the root, which is."""
+    """The offline states off the optimal path; at step 0 the root."""
 
 
 def hard_tree(horizon: int = 4, actions: int = 2, seed: int = 0) -> HardTree:
-    """A tree of A^H leaves, of which one pays. Labels of nodes are shuffled within a level, so that they tell nothing.
+    """A tree of A^H leaves, of which one pays. Labels are shuffled within a level, so that they carry no information.
 
-    The other half of the data starts at a child of the root beside the optimal one. At step 2 (0-based) all there is
-    below it is its child; from step 3 on it is a node below that child of the root whose parent is not in the data.
+    The other half of the data starts at a child of the root beside the optimal one. At step 2 (0-based) it is a child of
+    that node; from step 3 on it is a node below it whose parent is not in the data.
     """
     if horizon < 3:
         raise HyrloError(
@@ -70,18 +66,10 @@ def hard_tree(horizon: int = 4, actions: int = 2, seed: int = 0) -> HardTree:
     for h in range(horizon):
         successors[h, levels[h], :, 0] = levels[h + 1].reshape(-1, actions)
 
-    width = actions ** (horizon - 1)
-    leaf = rng.integers(actions * width)  # position in its level; that of its parent is leaf // A, and so on
-    places = [leaf // actions ** (horizon - h) for h in range(horizon + 1)]
-    half = (places[1] + rng.integers(1, actions)) % actions
-    elsewhere = [0, half]
-    for h in range(2, horizon + 1):
-        below = half * actions ** (h - 1) + np.arange(actions ** (h - 1))
-        if h > 2:
-            below = below[below // actions != elsewhere[-1]]
-        elsewhere.append(rng.choice(below))
-    best, other = (np.array([levels[h][p] for h, p in enumerate(path)]) for path in (places, elsewhere))
-
+    best, other = (
+        np.array([levels[h][position] for h, position in enumerate(path)])
+        for path in _offline_paths(rng, horizon, actions)
+    )
     rewards = np.zeros((horizon, nodes, actions))
     rewards[-1, best[-2]] = successors[-1, best[-2], :, 0] == best[-1]
     offline = np.zeros((horizon + 1, nodes))
@@ -91,11 +79,28 @@ def hard_tree(horizon: int = 4, actions: int = 2, seed: int = 0) -> HardTree:
     return HardTree(mdp, offline, best, other)
 
 
-def search(tree: HardTree, rng: np.random.Generator) -> int:
-    """Episodes until one ends in the offline leaf that is not optimal, for the best there is with trace access.
+def _offline_paths(rng: np.random.Generator, horizon: int, actions: int) -> tuple[list[int], list[int]]:
+    """Positions within their level of the optimal nodes and of the other offline nodes, for steps 0 … H.
 
-    Episodes differ only in their actions, labels tell nothing, and no leaf is worth a second visit: whatever an algorithm
-    does, it visits leaves in an order that has nothing to do with where that leaf is. This one knows in which half it is.
+    The parent of position p has position p // A.
+    """
+    leaf = rng.integers(actions**horizon)
+    optimal = [leaf // actions ** (horizon - h) for h in range(horizon + 1)]
+    half = (optimal[1] + rng.integers(1, actions)) % actions
+    other = [0, half]
+    for h in range(2, horizon + 1):
+        below = half * actions ** (h - 1) + np.arange(actions ** (h - 1))
+        if h > 2:
+            below = below[below // actions != other[-1]]
+        other.append(rng.choice(below))
+    return optimal, other
+
+
+def search(tree: HardTree, rng: np.random.Generator) -> int:
+    """Episodes until one ends in the offline leaf that is not optimal, by the best algorithm with trace access.
+
+    Episodes differ only in their actions, labels carry no information, and no leaf is worth a second visit. So any
+    algorithm visits the leaves in an order that is independent of where that leaf is. This one knows in which half it is.
     """
     mdp = tree.mdp
     start = int(tree.other[1])
@@ -116,7 +121,7 @@ def search_is_blind(horizon: int, actions: int) -> float:
 
 
 def smallest_tv_without_other(tree: HardTree) -> float:
-    """The least total variation to `D_H` of any data without the other leaf: all of its mass is missing, wherever it went."""
+    """The least total variation to `D_H` of any distribution without the other leaf: the mass of that leaf."""
     return float(tree.offline[-1, tree.other[-1]])
 
 
@@ -152,33 +157,32 @@ def tv_minimisers() -> tuple[Float[np.ndarray, " 2"], Float[np.ndarray, " 2"]]:
     return np.array([deterministic, tv_of(deterministic)]), np.array([best, tv_of(best)])
 
 
-@dataclass(frozen=True)
-class HardWorld:
-    """A construction by name, with data from its offline distribution."""
+class HardWorld(World):
+    """A construction, with data from its offline distribution."""
 
-    name: str
-    hard: Hard
+    env: FiniteMDP
 
-    @property
-    def env(self) -> FiniteMDP:
-        return self.hard.mdp
+    def __init__(self, name: str, hard: Hard):
+        self.name, self.hard, self.env = name, hard, hard.mdp
+
+    @classmethod
+    def create(cls, name: str, horizon: int | None, config: None) -> Self:
+        """`hard-tree` of any horizon from 3 on, or `hard-tv`, which has two steps."""
+        if name == "hard-tree":
+            return cls(name, hard_tree() if horizon is None else hard_tree(horizon))
+        if horizon not in (None, 2):
+            raise HyrloError(f"hard-tv: horizon is {horizon}; the construction has 2 steps, so give 2")
+        return cls(name, hard_tv())
 
     @property
     def spec(self) -> Spec:
         return self.env.spec
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
 
     def trace_model(self) -> JaxTraceModel:
         return JaxTraceModel(self.env)
 
     def reset_model(self) -> JaxResetModel:
         return JaxResetModel(self.env)
-
-    def prepare(self, data: ObservationDataset) -> ObservationDataset:
-        return data.for_horizon(self.spec.horizon, self.spec.observation_size)
 
     def behaviour_data(self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None) -> ObservationDataset:
         """`episodes` states of each step in exactly the offline distribution's proportions (up to rounding), shuffled."""
@@ -198,12 +202,3 @@ class HardWorld:
         raise HyrloError(
             f"{self.name}: its data are states that no policy made, so there are no actions and rewards; use behaviour_data"
         )
-
-
-def make_hard(name: str, horizon: int | None = None) -> HardWorld:
-    """`hard-tree` of any horizon from 3 on, or `hard-tv`, which has two steps."""
-    if name == "hard-tree":
-        return HardWorld(name, hard_tree(HARD_HORIZONS[name] if horizon is None else horizon))
-    if horizon not in (None, 2):
-        raise HyrloError(f"hard-tv: horizon is {horizon}; the construction has 2 steps, so give 2")
-    return HardWorld(name, hard_tv())

@@ -26,6 +26,7 @@ from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Policy, Softmax
+from hyrlo.core.variants import from_presets
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ PRESETS = {
     "paper": InterFailConfig(iterations=5000, samples=1, burn_in=0.0),
     "fast": InterFailConfig(),
 }
+configure = from_presets(PRESETS, "inter-fail")
 
 
 class InterFailState(NamedTuple):

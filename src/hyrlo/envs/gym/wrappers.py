@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces.utils import flatdim, flatten
 from jaxtyping import Float
 
@@ -52,9 +51,9 @@ class Absorbing(gymnasium.Wrapper):
     def __init__(self, env: gymnasium.Env, horizon: int, index: int = 0):
         super().__init__(env)
         self.horizon, self.index = horizon, index
-        self.flat = _flattener(env.observation_space)
+        self.flat = flattener(env.observation_space)
         self.size = flatdim(env.observation_space)
-        self.convert, self.action_space = _converter(env.action_space)
+        self.convert, self.action_space = action_converter(env.action_space)
         self.observation_space = spaces.Box(-np.inf, np.inf, (self.size + 1,), np.float32)
         self.absorbed = np.zeros(self.size + 1, np.float32)
         self.absorbed[-1] = 1
@@ -128,13 +127,7 @@ def describe(error: Exception) -> str:
     return f"{type(error).__name__}{': ' * bool(said)}{said} ({Path(last.filename).name}, line {last.lineno})"
 
 
-def build(spec: EnvSpec, kwargs: dict[str, Any], horizon: int, index: int = 0) -> Absorbing:
-    """One environment. A registered limit that is shorter than the horizon does not cut the episode."""
-    env = gymnasium.make(spec, max_episode_steps=horizon, disable_env_checker=True, **kwargs)
-    return Absorbing(env, horizon, index)
-
-
-def _flattener(space: spaces.Space) -> Callable[[Any], np.ndarray]:
+def flattener(space: spaces.Space) -> Callable[[Any], np.ndarray]:
     """Observation to vector; a vector stays what it is."""
     _check_flattened(space)
     if isinstance(space, spaces.Box):
@@ -153,7 +146,7 @@ def _check_flattened(space: spaces.Space) -> None:
         )
 
 
-def _converter(space: spaces.Space) -> tuple[Callable[[Any], Any], spaces.Space]:
+def action_converter(space: spaces.Space) -> tuple[Callable[[Any], Any], spaces.Space]:
     """From the actions of algorithms, 0 … n−1 or vectors in [−1, 1], to the environment's; and the space of the former."""
     if isinstance(space, spaces.Discrete):
         first = np.int64(space.start)

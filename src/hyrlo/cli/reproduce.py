@@ -1,0 +1,46 @@
+"""`hyrlo reproduce EXPERIMENT`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+from hyrlo.cli.output import say
+from hyrlo.cli.parsing import parse
+from hyrlo.core.errors import HyrloError
+from hyrlo.envs.registry import check_name
+from hyrlo.experiments.registry import TITLES
+from hyrlo.experiments.reproduce import reproduce
+
+
+@dataclass
+class ReproduceArgs:
+    """Run what is missing of an experiment and make its figures and tables. The same command continues where it stopped."""
+
+    experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
+    """One of those in `hyrlo list`."""
+    scale: Literal["smoke", "quick", "paper"] = "quick"
+    """`smoke`: does it run, a minute; `quick`: smaller than the paper; `paper`: its sizes and seeds, hours on two cores."""
+    seeds: int | None = None
+    """Number of seeds, from 0 on (default: the scale's)."""
+    out: str = "runs/reproduce"
+    """Runs go to OUT/SCALE/runs, pictures and tables to OUT/SCALE/EXPERIMENT."""
+    jobs: int = 1
+    """Runs at a time; more than one in processes of their own."""
+    report_only: bool = False
+    """Train nothing; make figures and tables from the stored runs, as far as they go."""
+
+
+def command_reproduce(argv: Sequence[str]) -> None:
+    args = parse(ReproduceArgs, argv, "hyrlo reproduce")
+    check_name(args.experiment, TITLES, "experiment")
+    for name in ("seeds", "jobs"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise HyrloError(f"--{name} is {value}; give at least 1")
+    table, directory = reproduce(args.experiment, args.scale, args.seeds, args.out, args.jobs, args.report_only)
+    print(table)
+    say(f"pictures and tables in {directory}")

@@ -1,0 +1,282 @@
+"""`hyrlo train ALGO ENV`.
+
+The options are read twice. The first time gives the environment, the preset and the choices, which decide the config's
+type; the second time reads all options, so that `--help` shows those that apply.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.table import Table
+
+from hyrlo.cli.output import number, out, say
+from hyrlo.cli.parsing import (
+    HELP,
+    environment_options,
+    extended,
+    first_positional,
+    parse,
+    parse_known,
+    with_environment,
+)
+from hyrlo.core.errors import HyrloError, check_seed
+from hyrlo.core.files import write_json
+from hyrlo.core.variants import Choice
+from hyrlo.data.readers import read_states
+from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset
+from hyrlo.envs import World, check_name, make, traits_of
+from hyrlo.runs import plots
+from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
+from hyrlo.runs.directory import check_seeds, summarise
+from hyrlo.runs.progress import Progress
+from hyrlo.runs.tensorboard import require_tensorboard
+from hyrlo.runs.training import Trained, train
+from hyrlo.runs.training import config as configure
+
+EXAMPLE_ENV = "lock"
+
+
+@dataclass(kw_only=True)
+class TrainArgs:
+    """Train an algorithm and keep the run in a directory."""
+
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+    """Environment, as in `hyrlo list`."""
+    horizon: int | None = None
+    """Steps of an episode (default: those of the data, else the environment's)."""
+    seed: int = 0
+    """First (or only) seed, of behaviour data and training."""
+    seeds: int | None = None
+    """Train this many seeds, each in a directory of its own."""
+    preset: Literal["paper", "fast", "lean"] | None = None
+    """Budget; sets the defaults of the options below."""
+    out: str | None = None
+    """Run directory (default: runs/ALGO-ENV-hH-seedS)."""
+    resume: bool = False
+    """Continue a stopped run; the policy is the same, bit for bit."""
+    eval_episodes: int | None = None
+    """Episodes of the final evaluation."""
+    curve_episodes: int | None = None
+    """Episodes of each evaluation along the curve."""
+    quiet: bool = False
+    """Show no progress."""
+    tensorboard: bool = False
+    """Also write metrics for TensorBoard (needs hyrlo[tensorboard])."""
+    cache: bool = True
+    """Keep compiled programs for later runs."""
+
+
+@dataclass(kw_only=True)
+class DataArgs:
+    """For algorithms that learn from offline data."""
+
+    data: str | None = None
+    """Offline data (npz, CSV, parquet, minari:<id>); the locks generate their own."""
+    max_episodes: int | None = None
+    """Read only the first N episodes of the data."""
+
+
+@dataclass(kw_only=True)
+class RollInArgs:
+    """For algorithms that learn from a roll-in."""
+
+    roll_in: str | None = None
+    """Directory of a `fail` or `foobar` run (default: uniform actions)."""
+
+
+@dataclass(kw_only=True)
+class ForwardArgs:
+    """For algorithms with a forward pass."""
+
+    forward: Literal["regression", "importance", "model"] | None = None
+    """Estimator of the forward pass (default: what suits ENV)."""
+    discriminator: Literal["mmd", "exact", "value", "value-network"] | None = None
+    """Discriminators of the forward pass (default: mmd)."""
+
+
+@dataclass(kw_only=True)
+class ImproveArgs:
+    """For FOOBAR."""
+
+    improve: Literal["psdp", "sac"] | None = None
+    """Backward pass (default: what suits ENV)."""
+
+
+@dataclass(kw_only=True)
+class StationaryArgs:
+    """For CPI."""
+
+    improve: Literal["sac", "cpi"] | None = None
+    """SAC, or Algorithm 5 (default: sac; cpi for preset paper)."""
+
+
+@dataclass(kw_only=True)
+class ExploreArgs:
+    """For FOOBAR."""
+
+    explore: float | None = None
+    """Share of the roll-ins that explore (default: none)."""
+
+
+MIXINS = {"forward": ForwardArgs, "improve": ImproveArgs, "explore": ExploreArgs}
+
+
+def command_train(argv: Sequence[str]) -> None:
+    if not argv or argv[0].startswith("-"):
+        print(f"usage: hyrlo train ALGO ENV [options]\nALGO: {', '.join(ALGORITHMS)}; `hyrlo train ALGO ENV --help`")
+        if argv and argv[0] in HELP:
+            return
+        raise HyrloError("train: give an algorithm and an environment, e.g. `hyrlo train foobar lock`")
+    algorithm = find_algorithm(argv[0])
+    helping = any(word in HELP for word in argv)
+    first = _first_look(algorithm, argv[1:], helping)
+    data = None if helping else _read_data(algorithm, first)
+    world = None if helping else _world(first, data)
+    config = _config(algorithm, first, world)
+    args = _all_options(algorithm, argv[1:], first.env, config)
+    _check(args)
+    command = shlex.join(["hyrlo", "train", *argv])
+    assert world is not None
+    if args.seeds is None:
+        directory = Path(args.out or f"{_base(algorithm, world)}-seed{args.seed}")
+        _print_result(_train(algorithm, world, data, args, args.seed, directory, "", command).result, directory)
+    else:
+        _train_seeds(algorithm, world, data, args, command)
+
+
+def find_algorithm(name: str) -> Algorithm:
+    check_name(name, ALGORITHMS, "algorithm")
+    return ALGORITHMS[name]
+
+
+def _kind(algorithm: Algorithm) -> type[TrainArgs]:
+    """The options of an algorithm, without those of its config and of the environment."""
+    mixins: list[type] = [mixin for name, mixin in MIXINS.items() if name in algorithm.choices]
+    if algorithm.choices == ("improve",):
+        mixins = [StationaryArgs]
+    sources: dict[str, type] = {"states": DataArgs, "transitions": DataArgs, "roll-in": RollInArgs}
+    before = [sources[algorithm.learns_from]] if algorithm.learns_from in sources else []
+    return extended(TrainArgs, [], mixins, before)
+
+
+def _first_look(algorithm: Algorithm, argv: Sequence[str], helping: bool) -> Any:
+    """All but the config's options. Help without an environment is that of the lock."""
+    prog, kind = f"hyrlo train {algorithm.name}", _kind(algorithm)
+    env = first_positional(argv, kind)
+    if env is None and not helping:
+        raise HyrloError(f"{prog}: give an environment, e.g. `{prog} {EXAMPLE_ENV}`; see `hyrlo list`")
+    words = [EXAMPLE_ENV, *argv] if env is None else list(argv)
+    return parse_known(with_environment(kind, env or EXAMPLE_ENV), words, prog)
+
+
+def _all_options(algorithm: Algorithm, argv: Sequence[str], env: str, config: Any) -> Any:
+    prog = f"hyrlo train {algorithm.name}"
+    fields: list[Any] = [("config", Annotated[type(config), tyro.conf.arg(name="")], field(default=config))]
+    kind = extended(with_environment(_kind(algorithm), env), fields)
+    return parse(kind, argv, f"{prog} {env}", f"{algorithm.summary}. Options that apply to {env}:")
+
+
+def _config(algorithm: Algorithm, args: Any, world: World | None) -> Any:
+    choices: dict[str, Any] = {
+        name: getattr(args, name, None) for name in ("preset", "forward", "improve", "discriminator", "explore")
+    }
+    if world is not None:
+        return configure(algorithm.name, world=world, **choices)
+    try:  # for help, an environment that cannot be made is none to complain about
+        return configure(algorithm.name, world=make(args.env, args.horizon, **environment_options(args)), **choices)
+    except HyrloError:
+        traits = traits_of(args.env)
+        suited: dict[str, Any] = {
+            "motion": traits.motion,
+            "default_forward": traits.forward,
+            "default_improve": traits.improve,
+        }
+        return algorithm.config(Choice(**choices, **suited))
+
+
+def _read_data(algorithm: Algorithm, args: Any) -> ObservationDataset | TransitionDataset | None:
+    path, most = getattr(args, "data", None), getattr(args, "max_episodes", None)
+    if most is not None and (path is None or algorithm.learns_from == "transitions"):
+        raise HyrloError("--max-episodes: is for --data with states; leave it out")
+    if path is None:
+        return None
+    if algorithm.learns_from == "transitions":
+        return TransitionDataset.load(path)
+    return read_states(path, max_episodes=most)
+
+
+def _world(args: Any, data: ObservationDataset | TransitionDataset | None) -> World:
+    horizon = args.horizon
+    if horizon is None and data is not None and traits_of(args.env).horizon_from_data:
+        horizon = data.horizon
+    return make(args.env, horizon, **environment_options(args))
+
+
+def _check(args: Any) -> None:
+    check_seed(args.seed)
+    for name in ("seeds", "eval_episodes", "curve_episodes"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise HyrloError(f"--{name.replace('_', '-')} is {value}; give at least 1")
+    if args.tensorboard:
+        require_tensorboard()
+
+
+def _base(algorithm: Algorithm, world: World) -> str:
+    return f"runs/{algorithm.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', world.name)}-h{world.spec.horizon}"
+
+
+def _train(
+    algorithm: Algorithm, world: World, data: Any, args: Any, seed: int, directory: Path, label: str, command: str
+) -> Trained:
+    if args.resume and not args.quiet and not (directory / "config.json").exists():
+        print(f"{label}no run in {directory} yet: starts a new one", file=sys.stderr)
+    return train(
+        algorithm.name, world, data, roll_in=getattr(args, "roll_in", None), config=args.config, seed=seed,
+        out=directory, resume=args.resume, curve_episodes=args.curve_episodes, eval_episodes=args.eval_episodes,
+        progress=Progress(enabled=not args.quiet, label=label), tensorboard=args.tensorboard, command=command,
+        cache=args.cache,
+    )  # fmt: skip
+
+
+def _train_seeds(algorithm: Algorithm, world: World, data: Any, args: Any, command: str) -> None:
+    directory = Path(args.out or f"{_base(algorithm, world)}-seeds{args.seeds}")
+    seeds = range(args.seed, args.seed + args.seeds)
+    check_seed(seeds[-1], "the last of --seeds")
+    check_seeds(directory, seeds)
+    runs = [_train(algorithm, world, data, args, s, directory / f"seed-{s}", f"seed {s}  ", command) for s in seeds]
+    summary = summarise([run.result for run in runs])
+    title = f"{algorithm.name} on {world.name}, H = {world.spec.horizon}"
+    plots.curve(directory / "curve.png", [run.metrics for run in runs], title)
+    write_json(directory / "summary.json", summary)
+    _print_summary(summary, directory)
+
+
+def _print_result(result: dict[str, Any], directory: Path) -> None:
+    success = "" if result["success_rate"] is None else f"success {result['success_rate']:.3f}, "
+    say(
+        f"{result['algo']} on {result['env']}, H = {result['horizon']}: {success}return {result['return_mean']:.3f} "
+        f"({result['eval_episodes']:,} episodes), after {result['episodes']:,} training episodes, "
+        f"{result['steps']:,} steps, {result['wall_seconds']:.0f} s"
+    )
+    say(f"run in {directory}, picture in {directory / 'curve.png'}")
+
+
+def _print_summary(summary: dict[str, Any], directory: Path) -> None:
+    table = Table(
+        "", "median", "25 %", "75 %", title=f"{summary['algo']} on {summary['env']}, {len(summary['seeds'])} seeds"
+    )
+    for name, value in summary.items():
+        if isinstance(value, dict):
+            table.add_row(name, *(number(value[q]) for q in ("median", "q25", "q75")))
+    out.print(table)
+    say(f"runs in {directory}, picture in {directory / 'curve.png'}")

@@ -1,0 +1,101 @@
+"""Which variant of an algorithm to run: a preset is a budget; the variant follows from the world or from the user's choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from hyrlo.core.errors import HyrloError
+
+Config = TypeVar("Config")
+
+PRESETS = {
+    "paper": "the sizes of the paper's tables",
+    "fast": "the default: the least time",
+    "lean": "the fewest episodes that still solve the lock",
+}
+"""The budgets that `--preset` takes."""
+DEFAULT = "fast"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What decides the variant: what the user asks for (None: nothing) and what the world says of itself."""
+
+    preset: str | None = None
+    forward: str | None = None
+    """Estimator of the forward pass."""
+    improve: str | None = None
+    """Algorithm of the backward pass."""
+    discriminator: str | None = None
+    explore: float | None = None
+    """Share of the roll-ins that explore."""
+    vectors: bool = False
+    """Whether actions are vectors."""
+    motion: bool = False
+    """Whether states are positions of many joints that move together."""
+    default_forward: str = "regression"
+    default_improve: str = "psdp"
+
+    def pick(self, presets: Mapping[str, Config], what: str) -> Config:
+        """The preset's config; the default preset, or the only one, where none is asked for."""
+        if self.preset is None:
+            return presets[DEFAULT] if DEFAULT in presets else next(iter(presets.values()))
+        check_preset(self.preset)
+        if self.preset not in presets:
+            raise HyrloError(f"{what} has no preset {self.preset}; give {' or '.join(presets)}")
+        return presets[self.preset]
+
+    def variant(self, option: str, variants: Mapping[str, Mapping[str, Any]]) -> str:
+        """The name of the variant: what `option` asks for, else the world's default, else one that has the preset."""
+        asked: str | None = getattr(self, option)
+        if asked is not None:
+            if asked not in variants:
+                raise HyrloError(f"--{option}: {asked!r} is not possible here; give {' or '.join(variants)}")
+            return asked
+        default = getattr(self, f"default_{option}")
+        default = default if default in variants else next(iter(variants))
+        having = [name for name, presets in variants.items() if self.preset in presets]
+        return default if self.preset is None or default in having or not having else having[0]
+
+    def without_preset(self) -> Choice:
+        return replace(self, preset=None)
+
+
+def check_preset(preset: str) -> None:
+    if preset in ("model", "robot"):
+        raise HyrloError(
+            f"preset {preset} was removed in 0.2: presets are budgets ({', '.join(PRESETS)}); "
+            f"use {'--forward model --improve sac' if preset == 'model' else '--gym.motion'}"
+        )
+    if preset not in PRESETS:
+        raise HyrloError(f"unknown preset {preset!r}{nearest(preset, PRESETS)}; give {', '.join(PRESETS)}")
+
+
+def from_presets(presets: Mapping[str, Any], name: str) -> Callable[[Choice], Any]:
+    """How an algorithm without variants is configured."""
+    return lambda choice: choice.pick(presets, name)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean …?`, if something is close."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def with_options(config: Config, options: Mapping[str, Any]) -> Config:
+    """The config with some fields replaced, nested ones by dotted names: `{"forward.samples": 800}`."""
+    for path, value in options.items():
+        config = _with_option(config, path.split("."), value, path)
+    return config
+
+
+def _with_option(config: Any, names: list[str], value: Any, path: str) -> Any:
+    known = [field.name for field in dataclasses.fields(config)] if dataclasses.is_dataclass(config) else []
+    if names[0] not in known:
+        raise HyrloError(f"{type(config).__name__} has no option {path}{nearest(names[0], known)}")
+    inner = _with_option(getattr(config, names[0]), names[1:], value, path) if names[1:] else value
+    return replace(config, **{names[0]: inner})

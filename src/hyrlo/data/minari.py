@@ -1,0 +1,206 @@
+"""Minari data sets. Only the observations are read, so that a data set need not have actions."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Bool, Float, Shaped
+
+from hyrlo.core.errors import DataError
+from hyrlo.data.arrays import as_float32
+from hyrlo.data.formats import MINARI, OBSERVATIONS, first_line, optional_modules
+from hyrlo.data.states import ObservationDataset
+
+
+def read_minari(dataset_id: str, max_episodes: int | None, check_finite: bool) -> ObservationDataset:
+    """The first episodes of a local data set. Nothing is fetched from the network."""
+    source = MINARI + dataset_id
+    minari, storage, _ = optional_modules("minari", source, "minari", "minari.storage", "h5py")
+    if not dataset_id or not (storage.get_dataset_path(dataset_id) / "data").is_dir():
+        raise DataError(
+            f"{source}: not among the local data sets in {storage.get_dataset_path()}; "
+            f"`minari download {dataset_id or 'ID'}` fetches it, MINARI_DATASETS_PATH says where they are"
+        )
+    try:
+        with _without_warnings():
+            dataset = minari.load_dataset(dataset_id)
+        count = min(dataset.total_episodes, max_episodes or dataset.total_episodes)
+        episodes = list(_minari_episodes(source, dataset.storage, count))
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes Minari, HDF5 or Arrow raise anything
+        raise DataError(
+            f"{source}: cannot be read as a Minari data set, it may be incomplete ({first_line(error)}); "
+            "fetch or write it again"
+        ) from error
+    return states_of_episodes(episodes, source, check_finite)
+
+
+def states_of_episodes(
+    episodes: Sequence[Float[np.ndarray, "t obs"]], source: str, check_finite: bool
+) -> ObservationDataset:
+    """Step h holds the states of the episodes that are longer than h."""
+    timesteps = np.concatenate([np.arange(len(episode)) for episode in episodes])
+    return ObservationDataset.from_unpaired(np.concatenate(episodes), timesteps, source, check_finite)
+
+
+def _minari_episodes(source: str, storage: Any, count: int) -> Iterator[Float[np.ndarray, "t obs"]]:
+    """The states of the first `count` episodes, from the files themselves: Minari's own reader loads actions too."""
+    if count == 0:
+        raise DataError(f"{source}: holds no episodes")
+    metadata = json.loads((storage.data_path / "metadata.json").read_text())
+    space = storage.observation_space
+    if "observation_space" in metadata:
+        space = _in_written_order(space, json.loads(metadata["observation_space"]))
+    leaves = _hdf5_leaves if metadata["data_format"] == "hdf5" else partial(_arrow_leaves, metadata["data_format"])
+    for i, leaf in enumerate(leaves(storage.data_path, count)):
+        where = f"{source}, episode {i}"
+        yield as_float32(_flattened(where, space, leaf), OBSERVATIONS, where)
+
+
+Place = tuple[str | int, ...]
+"""Where in an observation space: keys of Dicts and indices of Tuples."""
+Leaf = Callable[[Place], Shaped[np.ndarray, "t *shape"]]
+"""The observations of one episode at a place."""
+
+
+def _hdf5_leaves(path: Path, count: int) -> Iterator[Leaf]:
+    with importlib.import_module("h5py").File(path / "main_data.hdf5", "r") as file:
+        for i in range(count):
+            yield partial(_hdf5_leaf, file[f"episode_{i}"]["observations"])
+
+
+def _hdf5_leaf(node: Any, place: Place) -> np.ndarray:
+    for key in place:
+        node = node[key if isinstance(key, str) else f"_index_{key}"]
+    return node[()]
+
+
+def _arrow_leaves(data_format: str, path: Path, count: int) -> Iterator[Leaf]:
+    (dataset,) = optional_modules("parquet", str(path), "pyarrow.dataset")
+    for i in range(count):
+        files = dataset.dataset(path / str(i), format=data_format, ignore_prefixes=["_", ".", "metadata.json"])
+        yield partial(_arrow_leaf, files.to_table(columns=["observations"])["observations"].combine_chunks())
+
+
+def _arrow_leaf(node: Any, place: Place) -> np.ndarray:
+    for key in place:
+        node = node.field(str(key))
+    values = node.flatten() if hasattr(node.type, "list_size") else node
+    return values.to_numpy(zero_copy_only=False).reshape(len(node), -1)
+
+
+def _in_written_order(space: spaces.Space, written: dict[str, Any]) -> spaces.Space:
+    """The space with its keys as they were written. Minari sorts them, but the environment flattens in its own order."""
+    if isinstance(space, spaces.Dict):
+        parts = [(key, _in_written_order(space[key], part)) for key, part in written["subspaces"].items()]
+        return spaces.Dict(OrderedDict(parts))
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(space.spaces, written["subspaces"], strict=True)
+        return spaces.Tuple([_in_written_order(part, as_written) for part, as_written in pairs])
+    return space
+
+
+def _flattened(source: str, space: spaces.Space, leaf: Leaf, place: Place = ()) -> Shaped[np.ndarray, "t obs"]:
+    """All states of an episode as `gymnasium.spaces.utils.flatten` makes a vector of each."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts: Iterable[Any] = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return np.concatenate([_flattened(source, part, leaf, (*place, key)) for key, part in parts], axis=1)
+    if not isinstance(space, spaces.Box | spaces.MultiBinary | spaces.Discrete | spaces.MultiDiscrete):
+        raise DataError(f"{source}: cannot make numbers of a {type(space).__name__} observation; write vectors")
+    values, size = leaf(place), int(np.prod(space.shape or ()))
+    if values.dtype.kind not in "fiub" or values.size != len(values) * size:
+        raise DataError(
+            f"{source}: observations are stored as {values.dtype} {values.shape[1:]}, not as {space.shape}; "
+            "images (JPEG) are not read, write vectors"
+        )
+    values = values.reshape(len(values), size)
+    return values if isinstance(space, spaces.Box | spaces.MultiBinary) else _one_hot(source, space, values)
+
+
+def _one_hot(
+    source: str, space: spaces.Discrete | spaces.MultiDiscrete, values: Shaped[np.ndarray, "t k"]
+) -> Bool[np.ndarray, "t obs"]:
+    sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    choices = zip(values.T, np.ravel(space.start), sizes, strict=True)
+    hot = np.concatenate([chosen[:, None] == start + np.arange(size) for chosen, start, size in choices], axis=1)
+    known = hot.sum(axis=1) == len(sizes)
+    if not known.all():
+        h = int(np.argmin(known))
+        raise DataError(f"{source}, timestep {h}: observation {values[h].tolist()} is not in {space}; fix it")
+    return hot
+
+
+def write_minari(episodes: np.ndarray | Sequence[np.ndarray], dataset_id: str) -> None:
+    """Write states as a new local Minari data set: episodes `(T_i+1, *obs)`, or trajectories `(N, H+1, *obs)`.
+
+    Minari cannot load episodes without actions, so these are vectors of length 0; rewards are 0. `read_states` of
+    `minari:<dataset-id>` gives the same states back.
+    """
+    source = MINARI + dataset_id
+    minari, collector, parsing, storage, _ = optional_modules(
+        "minari", source, "minari", "minari.data_collector", "minari.dataset.minari_dataset", "minari.storage", "h5py"
+    )
+    states = [as_float32(np.asarray(episode), f"episode {i}", source) for i, episode in enumerate(episodes)]
+    _check_episodes(states, source)
+    try:
+        parsing.parse_dataset_id(dataset_id)
+    except (ValueError, TypeError):
+        raise DataError(f"{source}: is not a Minari id; give one like NAME-v0 or NAMESPACE/NAME-v0") from None
+    path = storage.get_dataset_path(dataset_id)
+    if path.exists():
+        raise DataError(f"{source}: already exists in {path}; give another id, or `minari delete {dataset_id}`")
+    try:
+        with _without_warnings():  # author, e-mail, code and the like are not given
+            minari.create_dataset_from_buffers(
+                dataset_id,
+                [_buffer(collector.EpisodeBuffer, episode) for episode in states],
+                observation_space=spaces.Box(-np.inf, np.inf, states[0].shape[1:], np.float32),
+                action_space=spaces.Box(-1, 1, (0,), np.float32),
+                description="States only: there are no actions, and all rewards are 0.",
+                data_format="hdf5",
+            )
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _buffer(build: Callable[..., Any], episode: np.ndarray) -> Any:
+    steps = len(episode) - 1
+    return build(
+        observations=episode,
+        actions=np.zeros((steps, 0), np.float32),
+        rewards=np.zeros(steps),
+        terminations=np.zeros(steps, bool),
+        truncations=np.arange(steps) == steps - 1,
+    )
+
+
+def _check_episodes(episodes: Sequence[np.ndarray], source: str) -> None:
+    if not episodes:
+        raise DataError(f"{source}: there are no episodes to write")
+    for i, episode in enumerate(episodes):
+        if episode.ndim < 2 or len(episode) < 2 or episode.shape[1:] != episodes[0].shape[1:]:
+            raise DataError(
+                f"{source}: episode {i} has shape {episode.shape}; give (T+1, *obs) with at least 2 states "
+                f"and the same obs as episode 0 {episodes[0].shape}"
+            )
+    states_of_episodes(episodes, source, check_finite=True)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

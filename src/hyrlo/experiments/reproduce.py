@@ -1,0 +1,73 @@
+"""Run an experiment and report on it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from hyrlo.core.errors import RunError
+from hyrlo.core.files import write_atomically
+from hyrlo.experiments.recipes import Scale
+from hyrlo.experiments.runner import Finished, RunSpec, execute, say
+
+
+class Experiment(Protocol):
+    SEEDS: dict[str, int]
+
+    def runs(self, scale: Scale, seeds: int) -> list[RunSpec]: ...
+
+    def report(self, runs: list[Finished], out: Path, scale: Scale) -> str:
+        """Write pictures and CSV to `out`; the table in Markdown."""
+        ...
+
+
+@runtime_checkable
+class Computation(Protocol):
+    """An experiment without training runs: all of it is computed when it is asked for."""
+
+    SEEDS: dict[str, int]
+
+    def compute(self, scale: Scale, seeds: int, out: Path) -> str:
+        """Write pictures and CSV to `out`; the table in Markdown."""
+        ...
+
+
+def find(name: str) -> Experiment | Computation:
+    """The module of an experiment."""
+    module: Any = import_module(f"hyrlo.experiments.{name.replace('-', '_')}")
+    return module
+
+
+def reproduce(
+    name: str, scale: Scale = "quick", seeds: int | None = None, out: str | Path = "runs/reproduce", jobs: int = 1,
+    report_only: bool = False,
+) -> tuple[str, Path]:  # fmt: skip
+    """Run what is missing of an experiment and report on it; the table and where everything is.
+
+    Runs lie in `out`/`scale`/runs and are shared by experiments; figures and tables in `out`/`scale`/NAME come from the
+    stored runs alone. Some reports play their policies once more.
+    """
+    experiment = find(name)
+    seeds = experiment.SEEDS[scale] if seeds is None else seeds
+    base = Path(out) / scale
+    directory = base / name
+    if isinstance(experiment, Computation):
+        directory.mkdir(parents=True, exist_ok=True)
+        table = experiment.compute(scale, seeds, directory)
+        write_atomically(directory / f"{name}.md", table)
+        return table, directory
+    specs = experiment.runs(scale, seeds)
+    if report_only:
+        finished = [spec for spec in specs if spec.finished(base / "runs")]  # whatever version trained them
+        if not finished:
+            raise RunError(f"{base / 'runs'}: none of the {len(specs)} runs has finished; leave out --report-only")
+        if len(finished) < len(specs):
+            say(f"{len(specs) - len(finished)} of {len(specs)} runs have not finished and are left out")
+        specs = finished
+    else:
+        execute(specs, base / "runs", jobs)
+    directory.mkdir(parents=True, exist_ok=True)
+    table = experiment.report([Finished.read(spec, base / "runs") for spec in specs], directory, scale)
+    write_atomically(directory / f"{name}.md", table)
+    return table, directory

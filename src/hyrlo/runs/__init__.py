@@ -1,0 +1,1 @@
+"""Train by name, run directories, resuming, progress and plots."""
