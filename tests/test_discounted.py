@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hyrlo
+from hyrlo.backward.cpi import geometric
 from hyrlo.cli.main import main
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import Uniform
@@ -21,7 +22,6 @@ from hyrlo.theory.discounted import (
     DiscountedResetModel,
     DiscountedTraceModel,
     DiscountedWorld,
-    geometric,
     greedy_table,
     random_policy,
     table_policy,

@@ -51,7 +51,7 @@ def test_copies_keep_arguments_and_wrappers():
     env = gymnasium.make("CartPole-v1", sutton_barto_reward=True, max_episode_steps=4)
     rescaled = RescaleObservation(gymnasium.make("MountainCar-v0"), np.float32(0), np.float32(1))
     assert set(returns(make(env)).tolist()) <= {0.0, -1.0}
-    batch = make(rescaled, 5).trace_model().rollout(KEY, Uniform(3), 4, record=0)
+    batch = make(rescaled, 5).trace_model().record(KEY, Uniform(3), 4, 0)
     assert float(batch.states[:, :2].min()) >= 0
     assert make(gymnasium.make(LOCK_ID, horizon=3)).spec.observation_size == 9
     unrecorded = type("Plain", (gymnasium.Wrapper,), {})(gymnasium.make("CartPole-v1"))

@@ -142,11 +142,11 @@ def test_a_switch_plays_the_first_policy_before_the_step_and_the_second_from_it_
         np.testing.assert_array_equal(batch.actions[h], 3 if h < at else 7)
 
 
-def test_some_policies_of_a_stack_and_back():
+def test_a_block_of_a_stack_and_back():
     stack = Stack(Always(jnp.array([0, 1, 2])), every=2)  # steps 0, 1 | 2, 3 | 4, 5
-    np.testing.assert_array_equal(stack.some(2, 2).action, [1, 2])
-    np.testing.assert_array_equal(stack.some(4, 3).action, [2, 2, 2])  # the last one again
-    changed = stack.with_some(4, Always(jnp.array([7, 8, 9])))
+    np.testing.assert_array_equal(stack.block(2, 2).action, [1, 2])
+    np.testing.assert_array_equal(stack.block(4, 3).action, [2, 2, 2])  # the last one again
+    changed = stack.with_block(4, Always(jnp.array([7, 8, 9])))
     np.testing.assert_array_equal(changed.steps.action, [0, 1, 7])  # and what is past the end is dropped
 
 

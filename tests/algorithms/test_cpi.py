@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.backward.cpi import (
-    CpiConfig,
-    Samples,
-    collect,
-    cpi_finite,
-    cpi_networks,
-    estimated_advantage,
-    exact_estimates,
-    most_updates,
-    sampled_estimates,
-)
+from hyrlo.backward.cpi import CpiBatch, CpiConfig, collect, cpi_networks, estimated_advantage, most_updates
 from hyrlo.backward.sac import SacConfig
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.networks import MLP
@@ -35,6 +25,7 @@ from hyrlo.theory.discounted import (
     random_policy,
     table_policy,
 )
+from hyrlo.theory.finite_cpi import cpi_finite, exact_estimates, sampled_estimates
 
 EPS = 0.02
 FIT = FitConfig(model="mlp", solver="sgd", hidden=16, updates=150, learning_rate=5e-3, batch=128, restarts=2, rounds=1)
@@ -186,7 +177,7 @@ def test_samples_of_the_last_steps_have_few_rewards_left():
     model = DiscountedTraceModel(DiscountedEnv.create(mdp, horizon=6))
     batch = collect(model, model.spec.uniform(), model.spec.uniform(), 500, 0.999999, jax.random.key(0))
     left = np.asarray(batch.targets) / 1e-6
-    assert isinstance(batch, Samples)
+    assert isinstance(batch, CpiBatch)
     assert set(np.round(left).astype(int)) == {1, 2, 3, 4, 5, 6}
 
 

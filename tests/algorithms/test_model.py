@@ -12,11 +12,20 @@ from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy
+from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import mmd2
 from hyrlo.forward import goals as g
 from hyrlo.forward.density import DensityConfig, density_ratio
-from hyrlo.forward.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, pasts, with_step_scale
+from hyrlo.forward.dynamics import (
+    DynamicsConfig,
+    add_steps,
+    create_dynamics,
+    create_memory,
+    learn_dynamics,
+    pasts,
+    with_step_scale,
+)
 from hyrlo.forward.fail import fail
 from hyrlo.forward.gradient import Starts, descend, initial_policy
 from hyrlo.forward.model import MOTION, ModelConfig, ThroughModel, VectorModelConfig
@@ -41,23 +50,23 @@ def random_transitions(n=500):
 
 
 def test_memory_leaves_out_what_had_ended_and_forgets_the_oldest():
-    memory = Memory.create(SPEC, 4)
+    memory = create_memory(SPEC, 4)
     states = (
         jnp.arange(6.0)[None, :, None] * jnp.array([1.0, 1.0, 0.0])
         + jnp.array([0, 0, 1.0]) * (jnp.arange(6) == 2)[:, None]
     )
     batch = recorded(states, jnp.zeros((1, 6, 2)), states)
-    memory = memory.add(batch, 0, 1, SPEC)
+    memory = add_steps(memory, batch, 0, 1, SPEC)
     assert int(memory.added) == 4  # the last four of 0, 1, 3, 4, 5
-    np.testing.assert_array_equal(memory.states[:, 0], [1, 3, 4, 5])
+    np.testing.assert_array_equal(memory.rows.states[:, 0], [1, 3, 4, 5])
     again = recorded(states[:, 1:2], jnp.zeros((1, 1, 2)), states[:, 1:2])
-    memory = memory.add(again, 0, 1, SPEC)
-    np.testing.assert_array_equal(memory.states[:, 0], [1, 3, 4, 5])
+    memory = add_steps(memory, again, 0, 1, SPEC)
+    np.testing.assert_array_equal(memory.rows.states[:, 0], [1, 3, 4, 5])
     assert int(memory.added) == 5
 
 
 def test_other_units_are_the_same_model():
-    dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), DynamicsConfig(hidden=8))
+    dynamics = create_dynamics(KEY, SPEC, Whitening(jnp.zeros(3), jnp.ones(3)), DynamicsConfig(hidden=8))
     batch = random_transitions(20)
     other = with_step_scale(dynamics, jnp.array([0.5, 2.0, 3.0]))
     np.testing.assert_allclose(*(d(batch.states[0], batch.actions[0], NO_PAST) for d in (dynamics, other)), atol=1e-5)
@@ -66,8 +75,8 @@ def test_other_units_are_the_same_model():
 def test_a_model_learns_how_states_move_and_where_episodes_end():
     config = DynamicsConfig(hidden=32, updates=1500, memory=500)
     batch = random_transitions()
-    memory = Memory.create(SPEC, config.memory).add(batch, 0, 1, SPEC)
-    dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), config)
+    memory = add_steps(create_memory(SPEC, config.memory), batch, 0, 1, SPEC)
+    dynamics = create_dynamics(KEY, SPEC, Whitening(jnp.zeros(3), jnp.ones(3)), config)
     dynamics, error = learn_dynamics(KEY, dynamics, memory, memory, config)
     assert float(error) < 0.05  # in units of a typical step's square
     predicted, following = (
@@ -79,13 +88,13 @@ def test_a_model_learns_how_states_move_and_where_episodes_end():
 
 
 def test_an_ended_episode_stays_where_it_is():
-    dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), DynamicsConfig(hidden=8))
+    dynamics = create_dynamics(KEY, SPEC, Whitening(jnp.zeros(3), jnp.ones(3)), DynamicsConfig(hidden=8))
     absorbing = jnp.array([[0.0, 0.0, 1.0]])
     np.testing.assert_array_equal(dynamics(absorbing, jnp.ones((1, 2)), NO_PAST), absorbing)
 
 
 def test_the_flag_of_ended_episodes_is_no_news_of_the_past():
-    dynamics = create_dynamics(KEY, SPEC, jnp.zeros(3), jnp.ones(3), DynamicsConfig(hidden=8, history=True))
+    dynamics = create_dynamics(KEY, SPEC, Whitening(jnp.zeros(3), jnp.ones(3)), DynamicsConfig(hidden=8, history=True))
     state, action, past = jnp.ones((1, 3)).at[0, -1].set(0.0), jnp.ones((1, 2)), jnp.full((1, 5), 0.001)
     same, other = (dynamics.outputs(state, action, past.at[0, at].add(0.001))[0] for at in (2, 0))
     np.testing.assert_array_equal(dynamics.outputs(state, action, past.at[0, 2].set(0.0))[0], same)
@@ -169,10 +178,10 @@ def test_joint_units_show_what_correlations_hide():
 
 def test_the_unit_of_a_change_is_no_less_than_asked_for():
     spec, still = Spec(1, 1, actions=0, action_size=1), jnp.zeros((1, 50, 1))
-    memory = Memory.create(spec, 50).add(recorded(still, still, still), 0, 1, spec)
+    memory = add_steps(create_memory(spec, 50), recorded(still, still, still), 0, 1, spec)
     for least in (1e-3, 0.02):
         config = DynamicsConfig(hidden=8, updates=1, memory=50, least_step=least)
-        dynamics = create_dynamics(KEY, spec, jnp.zeros(1), jnp.full(1, 5.0), config)
+        dynamics = create_dynamics(KEY, spec, Whitening(jnp.zeros(1), jnp.full(1, 5.0)), config)
         learned, _ = learn_dynamics(KEY, dynamics, memory, memory, config)
         np.testing.assert_allclose([dynamics.step_scale[0], learned.step_scale[0]], 5 * least, rtol=1e-5)
 
@@ -191,8 +200,10 @@ def test_a_share_of_each_batch_is_of_the_steps_at_hand():
     config = DynamicsConfig(hidden=16, updates=600, memory=200, near=0.75)
     spec = Spec(1, 1, actions=0, action_size=1)
     still = jnp.zeros((1, 200, 1))
-    left, right = (Memory.create(spec, 200).add(recorded(still, still, still + x), 0, 1, spec) for x in (-1.0, 1.0))
-    dynamics = create_dynamics(KEY, spec, jnp.zeros(1), jnp.ones(1), config)
+    left, right = (
+        add_steps(create_memory(spec, 200), recorded(still, still, still + x), 0, 1, spec) for x in (-1.0, 1.0)
+    )
+    dynamics = create_dynamics(KEY, spec, Whitening(jnp.zeros(1), jnp.ones(1)), config)
     dynamics, _ = learn_dynamics(KEY, dynamics, left, right, config)
     assert float(dynamics(still[0, :1], still[0, :1], jnp.zeros((1, 2)))[0, 0]) == pytest.approx(0.5, abs=0.15)
 
@@ -209,8 +220,8 @@ def test_hidden_speed_is_foreseen_from_the_past_alone(history, limits):
     config = DynamicsConfig(hidden=32, updates=1500, memory=2000, history=history)
     env = Coasting(horizon=4)
     batch = JaxTraceModel(env).record(KEY, env.spec.uniform(), 500, steps=(0, 1, 2, 3))
-    memory = Memory.create(env.spec, config.memory).add(batch, 0, 4, env.spec)
-    dynamics = create_dynamics(KEY, env.spec, jnp.zeros(1), jnp.ones(1), config)
+    memory = add_steps(create_memory(env.spec, config.memory), batch, 0, 4, env.spec)
+    dynamics = create_dynamics(KEY, env.spec, Whitening(jnp.zeros(1), jnp.ones(1)), config)
     _, error = learn_dynamics(KEY, dynamics, memory, memory, config)
     assert limits[0] <= float(error) < limits[1]
 
@@ -296,7 +307,7 @@ def test_each_policy_ahead_is_moved_by_its_own_steps():
     starts = Starts(states, states, states[:, 0], states, jnp.zeros((50, 2)))
     frequencies = jax.random.normal(KEY, (1, 8))
     goals = g.GoalMaker(drifting(2), frequencies, 0 * one, one, False, "all", 0.0).after(0, 2, 2)
-    dynamics = create_dynamics(KEY, spec, 0 * one, one, config.dynamics)
+    dynamics = create_dynamics(KEY, spec, Whitening(0 * one, one), config.dynamics)
     moved = descend(KEY, policies, starts, goals, ThroughModel(dynamics, 1, 0.0), config)[0].log_std
     assert (np.abs(np.asarray(moved - policies.log_std)).max(axis=1) > 1e-5).all()
 

@@ -10,7 +10,7 @@ import pytest
 
 import hyrlo
 from hyrlo.baselines import briee, hyq
-from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples
+from hyrlo.baselines.online import OnlineConfig, Tuples, add_tuples, create_buffer
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.networks import OptimisticQ
 from hyrlo.core.policies import Uniform
@@ -30,12 +30,12 @@ def numbered(first, count, horizon=2, size=3):
 
 def test_a_full_buffer_forgets_the_oldest_tuples_and_keeps_the_offline_ones():
     step = Transitions(np.ones((2, 3)), np.zeros(2, int), np.array([-1.0, -2.0]), np.ones((2, 3)))
-    buffer = Buffer.create(2, 3, 4, TransitionDataset((step, step)))
+    buffer = create_buffer(2, 3, 4, TransitionDataset((step, step)))
     for first in (0, 2, 4):
-        buffer = buffer.add(numbered(first, 2))
+        buffer = add_tuples(numbered(first, 2), buffer)
     assert buffer.begin == 2
-    assert int(buffer.filled) == 4
-    np.testing.assert_array_equal(buffer.tuples.rewards[1], [-1, -2, 4, 5, 2, 3])
+    assert buffer.filled.tolist() == [4, 4]
+    np.testing.assert_array_equal(buffer.rows.rewards[1], [-1, -2, 4, 5, 2, 3])
 
 
 def test_rows_are_drawn_in_the_wanted_shares():
@@ -84,7 +84,7 @@ def two_kinds(n=2000):
     keys = jax.random.split(jax.random.key(5), 2)
     states = jax.random.normal(keys[0], (n, 4))
     following = jnp.sign(states[:, :1]) * jnp.eye(4)[0] + 0.1 * jax.random.normal(keys[1], (n, 4))
-    return briee.Game(states, jnp.ones((n, 1)), following, ridge=0.01)
+    return briee.RepresentationGame(states, jnp.ones((n, 1)), following, ridge=0.01)
 
 
 def test_a_discriminator_widens_the_gap_and_the_features_close_it():

@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate
+from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, create_buffer
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
@@ -94,9 +94,9 @@ def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArra
         return two_by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)
 
     def learn(key: PRNGKeyArray, policy: Stack, buffer: Buffer) -> tuple[Stack, Stack, Float[Array, ""]]:
-        if buffer.online <= 2 * each * random_iterations:
+        if buffer.added[0] <= 2 * each * random_iterations:
             return policy, policy, jnp.zeros(())
-        return improve(key, policy, buffer.tuples, jnp.asarray(buffer.online), config)
+        return improve(key, policy, buffer.rows, buffer.added[0], config)
 
     q = OptimisticQ.create(
         key, spec.observation_size, spec.actions, config.latents, config.bonus * spec.horizon, most=spec.horizon
@@ -106,7 +106,7 @@ def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArra
     q = eqx.tree_at(lambda q: q.encoder, q, q.encoder / shrink)
     start = eqx.tree_at(lambda s: s.steps.q.scale, Stack.repeat(Greedy(q), spec.horizon), scale)
     room = min(config.window, 2 * each * config.online.iterations) // (2 * each) * (2 * each)
-    buffer = Buffer.create(spec.horizon, spec.observation_size, room)
+    buffer = create_buffer(spec.horizon, spec.observation_size, room)
     return alternate(model, start, buffer, collect, learn, config.online, key, run)
 
 
@@ -146,7 +146,7 @@ def improve(
     return backwards(qs), backwards(eqx.tree_at(lambda q: q.bonus, qs, replace_fn=jnp.zeros_like)), losses.mean()
 
 
-class Game(NamedTuple):
+class RepresentationGame(NamedTuple):
     """The tuples of one step, and the error of a feature map at predicting functions of their next states."""
 
     states: Float[Array, "n obs"]
@@ -168,7 +168,7 @@ def represent(
 ) -> tuple[Float[Array, "obs latents"], Float[Array, ""]]:
     """The game at one step: a new discriminator f and its rival φ̃, then φ against all discriminators so far."""
     actions = jax.nn.one_hot(tuples.actions, len(q.weights))
-    game = Game(q.scale * tuples.states, actions, tuples.next_states, config.ridge)
+    game = RepresentationGame(q.scale * tuples.states, actions, tuples.next_states, config.ridge)
 
     def batches(key: PRNGKeyArray) -> Int[Array, "updates batch"]:
         return draw(key, added, len(actions), config.recent, (config.updates, config.batch))
@@ -187,7 +187,11 @@ def represent(
 
 
 def accuse(
-    keys: Sequence[PRNGKeyArray], game: Game, encoder: Array, batches: Int[Array, "updates b"], config: BrieeConfig
+    keys: Sequence[PRNGKeyArray],
+    game: RepresentationGame,
+    encoder: Array,
+    batches: Int[Array, "updates b"],
+    config: BrieeConfig,
 ) -> tuple[MLP, Float[Array, "obs latents"]]:
     """A new discriminator f that widens the gap between φ and φ̃, and the rival φ̃, which predicts f as well as it can."""
     network_key, rival_key = keys
@@ -206,7 +210,7 @@ def accuse(
 
 
 def answer(
-    game: Game,
+    game: RepresentationGame,
     encoder: Array,
     state: optax.OptState,
     outputs: Float[Array, "n rounds"],

@@ -1,8 +1,8 @@
-"""The plainest backward pass: one stationary policy that does on average what the roll-in did where the roll-in was.
+"""Behaviour cloning of the roll-in: one stationary policy fitted to the actions that the roll-in took in its states.
 
     π = argmax_π  E_{h, s_h ∼ π^f}[ log π(a_h | s_h) ],      played without noise
 
-It cannot be better than the roll-in by design, yet without noise it often is: a baseline for the backward pass, no more.
+It does not improve on the roll-in by design, yet without noise it often does. It is a baseline for the backward pass.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from hyrlo.core.errors import check_positive
 from hyrlo.core.networks import MLP, Whitened, pick
 from hyrlo.core.policies import Gaussian, Greedy, Policy
 from hyrlo.core.variants import from_presets
+from hyrlo.core.whitening import Whitening
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def distil(model: TraceModel, source: Policy, config: DistilConfig, key: PRNGKey
     spec = model.spec
     create_key, rollout_key, fit_key = jax.random.split(key, 3)
     sizes = (spec.observation_size, config.hidden, config.hidden, spec.action_size or spec.actions)
-    blank = Whitened(MLP.create(create_key, sizes, last_scale=0.01), *jnp.zeros((2, spec.observation_size)))
+    fresh = MLP.create(create_key, sizes, last_scale=0.01)
+    blank = Whitened.create(fresh, Whitening.identity(spec.observation_size))
     phase = run.phase("backward", range(1), blank, model)
     for t in phase:
         batch = model.record(rollout_key, source, config.episodes, tuple(range(spec.horizon)))
@@ -58,12 +60,16 @@ def distil(model: TraceModel, source: Policy, config: DistilConfig, key: PRNGKey
             rows = [x[going] for x in rows]
         network, loss = imitate(fit_key, phase.state, rows[0], rows[1], config)
         phase.done(
-            spec.horizon, network, evaluate=calm_policy(network, spec.action_size), loss=float(loss), iteration=t
+            spec.horizon,
+            network,
+            evaluate=deterministic_policy(network, spec.action_size),
+            loss=float(loss),
+            iteration=t,
         )
-    return calm_policy(phase.state, spec.action_size)
+    return deterministic_policy(phase.state, spec.action_size)
 
 
-def calm_policy(network: Whitened, action_size: int) -> Policy:
+def deterministic_policy(network: Whitened, action_size: int) -> Policy:
     return Gaussian(network, jnp.zeros(action_size), noise=False) if action_size else Greedy(network)
 
 
@@ -72,10 +78,7 @@ def imitate(
     key: PRNGKeyArray, network: Whitened, states: Float[Array, "n obs"], actions: Array, config: DistilConfig
 ) -> tuple[Whitened, Float[Array, ""]]:
     """The network after all updates, and its mean loss over the last of them."""
-    spread = states.std(axis=0)
-    network = eqx.tree_at(
-        lambda net: (net.shift, net.scale), network, (states.mean(axis=0), jnp.where(spread > 1e-6, spread, 1.0))
-    )
+    network = Whitened.create(network.network, Whitening.of(states))
     optimiser = optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.updates))
 
     def loss_of(network: Whitened, rows: Int[Array, " b"]) -> Float[Array, ""]:

@@ -20,7 +20,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate
+from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, create_buffer, offline_counts
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
@@ -96,16 +96,19 @@ def hyq(model: TraceModel, source: TransitionDataset, config: Any, key: PRNGKeyA
         return by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)
 
     q = LatentQ.create(key, spec.observation_size, spec.actions, config.latents)
-    buffer = Buffer.create(spec.horizon, spec.observation_size, each * config.online.iterations, source)
-    return alternate(
-        model, Stack.repeat(Greedy(q), spec.horizon), buffer, collect,
-        lambda key, policy, buffer: sweep(key, policy, buffer.tuples, rows_of(buffer), config),
-        config.online, key, run,
-    )  # fmt: skip
+    offline = jnp.asarray(offline_counts(spec.horizon, source))
+
+    def learn(key: PRNGKeyArray, policy: Stack, buffer: Buffer) -> tuple[Stack, Stack, Float[Array, ""]]:
+        rows = Rows(offline, buffer.filled, jnp.full_like(offline, buffer.begin))
+        return sweep(key, policy, buffer.rows, rows, config)
+
+    start = Stack.repeat(Greedy(q), spec.horizon)
+    buffer = create_buffer(spec.horizon, spec.observation_size, each * config.online.iterations, source)
+    return alternate(model, start, buffer, collect, learn, config.online, key, run)
 
 
 class Rows(NamedTuple):
-    """Of every step: how many offline tuples there are, how many online ones, and where in the buffer those begin."""
+    """For every step: the number of offline tuples, of online tuples, and the row of the buffer where these begin."""
 
     offline: Int[Array, "*h"]
     online: Int[Array, "*h"]
@@ -117,11 +120,6 @@ class Rows(NamedTuple):
         from_online = jax.random.uniform(which_key, shape) < share
         where = jax.random.uniform(row_key, shape)
         return jnp.where(from_online, self.begin + where * self.online, where * self.offline).astype(int)
-
-
-def rows_of(buffer: Buffer) -> Rows:
-    everywhere = jnp.ones_like(buffer.offline)
-    return Rows(buffer.offline, buffer.filled * everywhere, buffer.begin * everywhere)
 
 
 @eqx.filter_jit

@@ -1,4 +1,4 @@
-"""What HyQ and BRIEE share: collect with the greedy policy, keep the tuples of every step, learn from all of them, repeat."""
+"""The loop of HyQ and BRIEE: collect with the greedy policy, keep the tuples of every step, learn from all of them, repeat."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
 from hyrlo.core.policies import Policy, Stack
+from hyrlo.core.replay import ReplayBuffer
 from hyrlo.data.transitions import TransitionDataset
 
 
@@ -45,52 +46,33 @@ class Tuples(NamedTuple):
     next_states: Float[Array, "h n obs"]
 
 
-class Buffer(NamedTuple):
-    """Offline tuples, then room for online ones; the newest take the place of the oldest once it is full."""
+Buffer = ReplayBuffer[Tuples]
+"""One replay buffer per step, stacked along a first axis; offline tuples are its fixed rows."""
 
-    tuples: Tuples
-    offline: Int[Array, " h"]
-    """How many offline tuples there are of each step."""
-    begin: int
-    """Where the online ones begin."""
-    online: int = 0
-    """How many have been added."""
 
-    @classmethod
-    def create(cls, horizon: int, observations: int, room: int, source: TransitionDataset | None = None) -> Buffer:
-        counts = np.array([len(step.states) for step in source.steps]) if source else np.zeros(horizon, int)
-        begin = int(counts.max())
-        shapes = {"states": (observations,), "next_states": (observations,)}
-        arrays = []
-        for name in Tuples._fields:
-            array = np.zeros(
-                (horizon, begin + room, *shapes.get(name, ())), np.int32 if name == "actions" else np.float32
-            )
-            for h, count in enumerate(counts):
-                if source:
-                    array[h, :count] = getattr(source.steps[h], name)
-            arrays.append(jnp.asarray(array))
-        return cls(Tuples(*arrays), jnp.asarray(counts), begin)
+def create_buffer(horizon: int, observations: int, capacity: int, source: TransitionDataset | None = None) -> Buffer:
+    """Offline tuples, then room for `capacity` online ones of each step. Steps with fewer offline tuples have blank rows."""
+    begin = int(offline_counts(horizon, source).max())
+    shapes = {"states": (observations,), "next_states": (observations,)}
+    arrays = []
+    for name in Tuples._fields:
+        dtype = np.int32 if name == "actions" else np.float32
+        array = np.zeros((horizon, begin + capacity, *shapes.get(name, ())), dtype)
+        for h, step in enumerate(source.steps if source else ()):
+            array[h, : len(step.states)] = getattr(step, name)
+        arrays.append(jnp.asarray(array))
+    return ReplayBuffer(Tuples(*arrays), jnp.zeros(horizon, int), begin)
 
-    @property
-    def room(self) -> int:
-        return self.tuples.actions.shape[1] - self.begin
 
-    @property
-    def filled(self) -> Int[Array, ""]:
-        """How many online tuples of each step there are."""
-        return jnp.minimum(self.online, self.room)
-
-    def add(self, tuples: Tuples) -> Buffer:
-        at = self.begin + self.online % self.room
-        return self._replace(
-            tuples=_write(jnp.asarray(at), self.tuples, tuples), online=self.online + tuples.actions.shape[1]
-        )
+def offline_counts(horizon: int, source: TransitionDataset | None) -> Int[np.ndarray, " h"]:
+    """Number of offline tuples of each step."""
+    return np.array([len(step.states) for step in source.steps]) if source else np.zeros(horizon, int)
 
 
 @eqx.filter_jit(donate="all-except-first")
-def _write(at: Int[Array, ""], old: Tuples, new: Tuples) -> Tuples:
-    return jax.tree.map(lambda o, n: jax.lax.dynamic_update_slice_in_dim(o, n, at, 1), old, new)
+def add_tuples(tuples: Tuples, buffer: Buffer) -> Buffer:
+    """Add the same number of tuples to every step. The old buffer's memory is used again."""
+    return jax.vmap(ReplayBuffer.add)(buffer, tuples, jnp.ones(tuples.actions.shape, bool))
 
 
 class Collect(Protocol):
@@ -115,8 +97,8 @@ def alternate(
 ) -> Policy:
     """Collect with the policy, learn the next one from all tuples; stop when trials say that it is solved.
 
-    A checkpoint holds the policies of all iterations and not the tuples: these follow from the policies that collected
-    them, and are collected anew, uncounted, when a run is resumed.
+    A checkpoint holds the policies of all iterations, not the tuples. When a run is resumed, the same tuples are collected
+    again with these policies; they are not counted twice.
     """
     history = jax.tree.map(lambda x: jnp.zeros((config.iterations, *x.shape), x.dtype), start)
     phase = run.phase("online", range(config.iterations), (start, start, history, jnp.zeros((), int)), model)
@@ -128,8 +110,8 @@ def alternate(
         collect_key, learn_key, trial_key = jax.random.split(fold_in(key, t), 3)
         for past in range(known, t):
             past_key = jax.random.split(fold_in(key, past), 3)[0]
-            buffer = buffer.add(collect(past_key, past, _at(history, past), model.evaluation()))
-        buffer = buffer.add(collect(collect_key, t, policy, model))
+            buffer = add_tuples(collect(past_key, past, _at(history, past), model.evaluation()), buffer)
+        buffer = add_tuples(collect(collect_key, t, policy, model), buffer)
         known = t + 1
         history = _set(history, jnp.asarray(t), policy)
         policy, best, loss = learn(learn_key, policy, buffer)

@@ -92,8 +92,7 @@ class Dynamics(eqx.Module):
     """
 
     network: MLP
-    shift: Float[Array, " obs"]
-    scale: Float[Array, " obs"]
+    whitening: Whitening
     step_scale: Float[Array, " obs"]
     ends: bool = eqx.field(static=True)
     history: bool = eqx.field(static=True, default=False)
@@ -102,12 +101,13 @@ class Dynamics(eqx.Module):
         self, states: Float[Array, "n obs"], actions: Float[Array, "n act"], past: Float[Array, "n past"]
     ) -> tuple[Float[Array, "n obs"], Float[Array, " n"]]:
         """The change in units of `step_scale`, and the logit of ending."""
-        inputs = [whiten(states, self.shift, self.scale), jnp.clip(actions, -1.0, 1.0)]
+        inputs = [self.whitening(states), jnp.clip(actions, -1.0, 1.0)]
         if self.history:
             size = states.shape[1]
             if self.ends:  # the flag never changes in what was learned from
                 past = past.at[:, size - 1].set(0.0)
-            inputs += [whiten(past[:, :size], jnp.zeros(size), self.step_scale), jnp.clip(past[:, size:], -1.0, 1.0)]
+            changes = Whitening(jnp.zeros(size), self.step_scale)(past[:, :size])
+            inputs += [changes, jnp.clip(past[:, size:], -1.0, 1.0)]
         raw = self.network(jnp.concatenate(inputs, axis=1))
         return raw[:, :-1], raw[:, -1]
 

@@ -164,15 +164,15 @@ class Stack(Policy):
     def with_step(self, h: Step, policy: Policy) -> Stack:
         return _set_step(self, jnp.asarray(h), policy)
 
-    def some(self, h: Step, n: int) -> Policy:
-        """The policies of step h and the n − 1 after it, with a leading axis; past the end the last one again."""
+    def block(self, h: Step, n: int) -> Policy:
+        """The n policies from step h on, with a leading axis; past the end the last one is repeated."""
         at = h // self.every + jnp.arange(n)
         return jax.tree.map(lambda x: x.at[at].get(mode="clip"), self.steps)
 
-    def with_some(self, h: Step, policies: Policy) -> Stack:
-        """The opposite of `some`; what is past the end is dropped."""
-        set_some = lambda x, new: x.at[h // self.every + jnp.arange(len(new))].set(new, mode="drop")  # noqa: E731
-        return Stack(jax.tree.map(set_some, self.steps, policies), self.every)
+    def with_block(self, h: Step, policies: Policy) -> Stack:
+        """Replace the policies from step h on, which have a leading axis; those past the end are dropped."""
+        set_block = lambda x, new: x.at[h // self.every + jnp.arange(len(new))].set(new, mode="drop")  # noqa: E731
+        return Stack(jax.tree.map(set_block, self.steps, policies), self.every)
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return self[h].act(key, observations, h)

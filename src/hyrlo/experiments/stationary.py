@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 
-from hyrlo.backward.cpi import CpiConfig, Estimate, cpi_finite, exact_estimates, most_updates
+from hyrlo.backward.cpi import CpiConfig, most_updates
 from hyrlo.core.access import evaluate
 from hyrlo.core.policies import Policy
 from hyrlo.envs import World, make
@@ -37,6 +37,7 @@ from hyrlo.theory.discounted import (
     random_policy,
     table_policy,
 )
+from hyrlo.theory.finite_cpi import Estimate, cpi_finite, exact_estimates
 from hyrlo.theory.inter_fail import InterFailConfig, match_states
 
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}

@@ -80,11 +80,11 @@ class DensityEstimator(Estimator):
         starts = jax.tree.map(lambda *x: gradient.repeated_to(np.concatenate(x), rows), *self.seen)
         objective = DensityRatio(config.moments)
         policies, distances2 = gradient.descend(
-            fold_in(key, 2), state.some(h, 1), starts, self.goals, objective, config
+            fold_in(key, 2), state.block(h, 1), starts, self.goals, objective, config
         )
         metrics = {"mmd": gradient.own_distance(distances2, self.goals, 1)}
         metrics["ess"] = float(effective_sample_size(density_ratio(policy_at(policies, 0), starts)))
-        return state.with_some(h, policies), metrics
+        return state.with_block(h, policies), metrics
 
 
 class DensityRatio(eqx.Module):

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP, Dynamics
+from hyrlo.core.replay import ReplayBuffer
+from hyrlo.core.whitening import Whitening
 
 
 @dataclass(frozen=True)
@@ -43,43 +44,37 @@ class DynamicsConfig:
             raise HyrloError(f"near is {self.near}; give a share from 0 to 1")
 
 
-class Memory(NamedTuple):
-    """The newest transitions, of any step."""
+class DynamicsBatch(NamedTuple):
+    """Transitions of any step."""
 
-    states: Float[Array, "m obs"]
-    actions: Float[Array, "m act"]
-    next_states: Float[Array, "m obs"]
-    past: Float[Array, "m past"]
-    """How the state changed in the step before, and what was done then; of width 0 if nobody asks."""
-    added: Int[Array, ""]
-
-    @classmethod
-    def create(cls, spec: Spec, room: int, history: bool = True) -> Memory:
-        actions = spec.action_size or spec.actions
-        blank = jnp.zeros((room, spec.observation_size))
-        past = jnp.zeros((room, (spec.observation_size + actions) * history))
-        return cls(blank, jnp.zeros((room, actions)), blank, past, jnp.zeros((), int))
-
-    def add(self, batch: Recorded, begin: int, stop: int, spec: Spec) -> Memory:
-        """Transitions of `begin` to before `stop`, but of episodes that had ended. In NumPy: their number varies."""
-        actions = as_vectors(jnp.asarray(batch.actions), spec)
-        steps = (batch.states, actions, batch.next_states, pasts(jnp.asarray(batch.states), actions))
-        rows = [_rows(x, begin, stop)[:, : old.shape[1]] for x, old in zip(steps, self[:4], strict=True)]
-        going = rows[0][:, -1] < 0.5 if spec.ends else np.ones(len(rows[0]), bool)
-        room, added = len(self.states), int(self.added)
-        new = [x[going][-room:] for x in rows]
-        where = (added + np.arange(len(new[0]))) % room
-        full = []
-        for old, fresh in zip(self[:4], new, strict=True):
-            array = np.array(old)
-            array[where] = fresh
-            full.append(jnp.asarray(array))
-        return Memory(full[0], full[1], full[2], full[3], jnp.asarray(added + len(where)))
+    states: Float[Array, "n obs"]
+    actions: Float[Array, "n act"]
+    next_states: Float[Array, "n obs"]
+    past: Float[Array, "n past"]
+    """Change of the state in the step before, and the action taken then; of width 0 without history."""
 
 
-def _rows(x: Array | None, begin: int, stop: int) -> np.ndarray:
-    steps = np.asarray(x)[begin:stop]
-    return steps.reshape(-1, steps.shape[-1])
+Memory = ReplayBuffer[DynamicsBatch]
+
+
+def create_memory(spec: Spec, capacity: int, history: bool = True) -> Memory:
+    """An empty replay buffer."""
+    state, action = jnp.zeros(spec.observation_size), jnp.zeros(spec.action_size or spec.actions)
+    past = jnp.zeros((state.size + action.size) * history)
+    return ReplayBuffer.create(DynamicsBatch(state, action, state, past), capacity)
+
+
+@eqx.filter_jit
+def add_steps(memory: Memory, batch: Recorded, begin: Int[Array, ""], stop: Int[Array, ""], spec: Spec) -> Memory:
+    """Add the transitions of steps `begin` to before `stop`, up to the end of each episode."""
+    actions = as_vectors(batch.actions, spec)
+    past = pasts(batch.states, actions)[..., : memory.rows.past.shape[1]]
+    rows = DynamicsBatch(batch.states, actions, batch.next_states, past)
+    steps = jnp.arange(len(batch.states))[:, None]
+    going = batch.states[..., -1] < 0.5 if spec.ends else jnp.ones(batch.states.shape[:2], bool)
+    keep = going & (begin <= steps) & (steps < stop)
+    flat = jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]) if x.shape[-1] else jnp.zeros((keep.size, 0)), rows)
+    return memory.add(flat, keep.reshape(-1))
 
 
 def past_of(
@@ -100,13 +95,12 @@ def as_vectors(actions: Array, spec: Spec) -> Float[Array, "*n act"]:
     return actions if spec.action_size else jax.nn.one_hot(actions, spec.actions)
 
 
-def create_dynamics(
-    key: PRNGKeyArray, spec: Spec, shift: Float[Array, " obs"], scale: Float[Array, " obs"], config: DynamicsConfig
-) -> Dynamics:
+def create_dynamics(key: PRNGKeyArray, spec: Spec, whitening: Whitening, config: DynamicsConfig) -> Dynamics:
+    """A fresh model of states that `whitening` scales."""
     size = spec.observation_size
     inputs = (size + (spec.action_size or spec.actions)) * (2 if config.history else 1)
     network = MLP.create(key, (inputs, config.hidden, config.hidden, size + 1), last_scale=0.1)
-    return Dynamics(network, shift, scale, config.least_step * jnp.asarray(scale), spec.ends, config.history)
+    return Dynamics(network, whitening, config.least_step * whitening.scale, spec.ends, config.history)
 
 
 @eqx.filter_jit
@@ -114,14 +108,14 @@ def learn_dynamics(
     key: PRNGKeyArray, dynamics: Dynamics, memory: Memory, near: Memory, config: DynamicsConfig
 ) -> tuple[Dynamics, Float[Array, ""]]:
     """The model after some more gradient steps, and its squared error at the end, in units of a typical step."""
-    known = jnp.minimum(memory.added, len(memory.states))
-    weight = (jnp.arange(len(memory.states)) < known) & ~ended_in(memory.next_states, dynamics)
+    rows = memory.rows
+    weight = (jnp.arange(memory.capacity) < memory.added) & ~ended_in(rows.next_states, dynamics)
     total = jnp.maximum(weight.sum(), 1)
-    spread = jnp.sqrt(weight @ (memory.next_states - memory.states) ** 2 / total)
-    dynamics = with_step_scale(dynamics, jnp.maximum(spread, config.least_step * dynamics.scale))
+    spread = jnp.sqrt(weight @ (rows.next_states - rows.states) ** 2 / total)
+    dynamics = with_step_scale(dynamics, jnp.maximum(spread, config.least_step * dynamics.whitening.scale))
     optimiser = optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.updates, alpha=0.1))
 
-    def loss_of(network: MLP, rows: tuple[Array, ...]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def loss_of(network: MLP, rows: DynamicsBatch) -> tuple[Float[Array, ""], Float[Array, ""]]:
         states, actions, next_states, past = rows
         model = eqx.tree_at(lambda d: d.network, dynamics, network)
         predicted, logit = model.outputs(states, actions, past)
@@ -132,18 +126,13 @@ def learn_dynamics(
             return square, square
         return square + optax.sigmoid_binary_cross_entropy(logit, ended.astype(float)).mean(), square
 
-    def draw(key: PRNGKeyArray, source: Memory, n: int) -> tuple[Array, ...]:
-        there = jnp.minimum(source.added, len(source.states))
-        rows = (jax.random.uniform(key, (n,)) * there).astype(int)
-        return tuple(x[rows] for x in source[:4])
-
     def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, Float[Array, ""]]:
         network, state = carry
-        some = int(config.near * config.batch)
-        rows = draw(jax.random.fold_in(key, t), memory, config.batch - some)
-        if some:
-            own = draw(jax.random.fold_in(key, -1 - t), near, some)
-            rows = tuple(jnp.concatenate(x) for x in zip(rows, own, strict=True))
+        count = int(config.near * config.batch)
+        rows = memory.sample(jax.random.fold_in(key, t), config.batch - count)
+        if count:
+            own = near.sample(jax.random.fold_in(key, -1 - t), count)
+            rows = jax.tree.map(lambda *x: jnp.concatenate(x), rows, own)
         (_, square), gradient = jax.value_and_grad(loss_of, has_aux=True)(network, rows)
         updates, state = optimiser.update(gradient, state)
         return (optax.apply_updates(network, updates), state), square

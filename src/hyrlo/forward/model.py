@@ -26,9 +26,10 @@ from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.networks import Dynamics
 from hyrlo.core.policies import Gaussian, Mixture, Policy, Stack, switch
+from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward import gradient
-from hyrlo.forward.dynamics import DynamicsConfig, Memory, create_dynamics, learn_dynamics, past_of
+from hyrlo.forward.dynamics import DynamicsConfig, add_steps, create_dynamics, create_memory, learn_dynamics, past_of
 from hyrlo.forward.fail import Estimator
 from hyrlo.forward.goals import Goals, features_of, unbiased_distance2
 from hyrlo.forward.gradient import GaussianConfig, GradientConfig, Starts, policy_at
@@ -111,10 +112,10 @@ class ModelEstimator(Estimator):
 
     def start(self) -> tuple:
         config, spec = self.config, self.spec
-        dynamics = create_dynamics(self.dynamics_key, spec, *self.units, config.dynamics)
-        memory = Memory.create(spec, config.dynamics.memory, config.dynamics.history)
+        dynamics = create_dynamics(self.dynamics_key, spec, Whitening(*self.units), config.dynamics)
+        memory = create_memory(spec, config.dynamics.memory, config.dynamics.history)
         policies = gradient.initial_policies(self.policy_key, self.data, spec, self.block, self.units, config)
-        return policies, dynamics, tuple(memory)
+        return policies, dynamics, memory
 
     def forward(self, state: tuple) -> Stack:
         return state[0]
@@ -128,7 +129,7 @@ class ModelEstimator(Estimator):
             forward = forward.with_step(newest, gradient.with_units_of(before, forward[newest]))
         self.goals = self.goal_maker.after(h, self.stop(h), self.block * self.ahead)
         room = self.config.rounds * self.config.samples * self.block * self.ahead
-        self.seen, self.near = [], Memory.create(self.spec, room, self.config.dynamics.history)
+        self.seen, self.near = [], create_memory(self.spec, room, self.config.dynamics.history)
         return forward, *others
 
     def round_keys(self, key: PRNGKeyArray) -> list[PRNGKeyArray]:
@@ -149,18 +150,19 @@ class ModelEstimator(Estimator):
 
     def update(self, key: PRNGKeyArray, state: tuple, online: Recorded, h: int) -> tuple[tuple, dict[str, float]]:
         _, learn_key, descend_key = jax.random.split(key, 3)
-        (forward, dynamics), memory, config = state[:2], Memory(*state[2]), self.config
+        (forward, dynamics, memory), config = state, self.config
         self.seen.append(Starts.of(online, h, forward[h], self.spec))
         rows = config.rounds * config.samples
         starts = jax.tree.map(lambda *x: gradient.repeated_to(np.concatenate(x), rows), *self.seen)
-        memory = memory.add(online, 0, self.stop(h), self.spec)
-        self.near = self.near.add(online, h, self.stop(h), self.spec)
+        begin, stop = jnp.asarray(h), jnp.asarray(self.stop(h))
+        memory = add_steps(memory, online, jnp.zeros_like(begin), stop, self.spec)
+        self.near = add_steps(self.near, online, begin, stop, self.spec)
         dynamics, error = learn_dynamics(learn_key, dynamics, memory, self.near, config.dynamics)
         objective = ThroughModel(dynamics, self.block, config.moments)
-        policies = forward.some(h, self.ahead)
+        policies = forward.block(h, self.ahead)
         policies, distances2 = gradient.descend(descend_key, policies, starts, self.goals, objective, config)
         mmd = gradient.own_distance(distances2, self.goals, self.block)
-        return (forward.with_some(h, policies), dynamics, tuple(memory)), {"model_error": float(error), "mmd": mmd}
+        return (forward.with_block(h, policies), dynamics, memory), {"model_error": float(error), "mmd": mmd}
 
 
 def exploring_policy(forward: Stack, spec: Spec, config: ModelConfig) -> Policy:

@@ -130,18 +130,6 @@ def table_policy(probabilities: Table) -> Softmax:
     return Softmax(MLP((jnp.asarray(logits, jnp.float32),), (jnp.zeros(probabilities.shape[1]),)))
 
 
-def geometric(
-    key: PRNGKeyArray, gamma: float, n: int, most: int | Int[np.ndarray, " n"] | None = None
-) -> Int[np.ndarray, " n"]:
-    """Stopping times `h ∼ Geom(1 − γ)`, P(h) = (1 − γ) γ^h for h = 0, 1, …; below `most`, where that is given."""
-    draws = np.asarray(jax.random.uniform(key, (n,)), float)
-    if gamma == 0:
-        return np.zeros(n, int)
-    reach = 1.0 if most is None else 1 - gamma ** np.asarray(most, float)
-    times = np.floor(np.log1p(-draws * reach) / np.log(gamma)).astype(int)
-    return times if most is None else np.minimum(times, np.asarray(most) - 1)
-
-
 class DiscountedEnv(eqx.Module):
     """The MDP with one-hot observations, as a JAX environment; `horizon` is where an episode is cut off."""
 

@@ -63,7 +63,7 @@ PRESETS = {
 configure = from_presets(PRESETS, "inter-fail")
 
 
-class Game(NamedTuple):
+class InterFailState(NamedTuple):
     """The samples so far as counts, both players, and the best policy."""
 
     online: Float[Array, "states actions states"]
@@ -116,13 +116,13 @@ def round_keys(key: PRNGKeyArray, t: int) -> PRNGKeyArray:
 
 @eqx.filter_jit
 def play_round(
-    game: Game,
+    game: InterFailState,
     new: Recorded,
     offline: Float[Array, "n states"],
     functions: Float[Array, "k states"] | None,
     t: Int[Array, ""],
     config: InterFailConfig,
-) -> tuple[Game, Float[Array, ""]]:
+) -> tuple[InterFailState, Float[Array, ""]]:
     """New samples to the old, then both oracles: the game with π^{t+1}, and u^t."""
     d_on = game.online.at[new.states.argmax(axis=1), new.actions, new.next_states.argmax(axis=1)].add(1.0)
     d_off = game.offline + offline.sum(axis=0)
@@ -138,7 +138,7 @@ def play_round(
     eta = jnp.sqrt(2 * jnp.log(actions) / config.iterations) if config.eta is None else config.eta
 
     better = (u < game.least) & (t >= int(config.burn_in * config.iterations))
-    return Game(
+    return InterFailState(
         online=d_on,
         offline=d_off,
         witnesses=witnesses,
@@ -168,9 +168,9 @@ def finite_class(key: PRNGKeyArray, states: int, config: InterFailConfig) -> Flo
     return jax.random.uniform(fold_in(key, config.iterations), (config.functions, states), minval=-1.0, maxval=1.0)
 
 
-def new_game(states: int, actions: int) -> Game:
+def new_game(states: int, actions: int) -> InterFailState:
     nothing, uniform = jnp.zeros(states), jnp.zeros((states, actions))
-    return Game(
+    return InterFailState(
         jnp.zeros((states, actions, states)), nothing, nothing, uniform, uniform, jnp.asarray(jnp.inf), jnp.asarray(-1)
     )
 
