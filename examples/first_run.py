@@ -21,12 +21,13 @@ def main(horizon: int = 10, out: str = "runs/first") -> float:
 
     # The policy acts on batches of observations, here of one, in the same lock as a Gymnasium environment.
     env = gymnasium.make("hyrlo/CombinationLock-v0", horizon=horizon)
-    observation, info = env.reset(seed=1)
-    for step in range(horizon):
-        key = jax.random.fold_in(jax.random.key(1), step)
-        action = run.policy.act(key, observation[None], step)[0]
-        observation, reward, terminated, truncated, info = env.step(int(action))
-        print(f"step {step}: action {int(action)}, reward {reward:g}")
+    observation, _ = env.reset(seed=1)
+    step, done = 0, False
+    while not done:
+        action = int(run.policy.act(jax.random.key(step), observation[None], step)[0])
+        observation, reward, terminated, truncated, _ = env.step(action)
+        print(f"step {step}: action {action}, reward {reward:g}")
+        step, done = step + 1, terminated or truncated
     return float(reward)
 
 
