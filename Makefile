@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: setup demo test lint bench lock clean
+.PHONY: setup demo test quick lint bench lock clean
 
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
 demo: $(READY)  ## train FOOBAR on the lock; leaves runs/demo/curve.png
@@ -23,8 +23,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+test: lint  ## everything
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
+
+quick: lint  ## all but the tests that take long
+	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not learning and not slow'
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
@@ -33,4 +36,4 @@ lock: $(READY)  ## write the installed versions into constraints.txt
 	$(PIP) freeze --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs .jax_cache .pytest_cache .mypy_cache .ruff_cache

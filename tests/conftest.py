@@ -1,6 +1,6 @@
 """Fast compilation for all tests, command-line runs included.
 
-Compiled programs are kept in `.jax_cache` of the repository. The test processes (pytest --numprocesses) and later sessions share
+Compiled programs are kept in `.jax_cache` of the repository. Test processes (pytest --numprocesses) and later sessions share
 them. Each process keeps to one core.
 """
 

@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_every_section_runs():
     root = Path(__file__).parent.parent
     ran = subprocess.run([sys.executable, "-m", "benchmarks", "--quick"], cwd=root, capture_output=True, text=True)

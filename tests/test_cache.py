@@ -40,22 +40,33 @@ def test_folder_is_private_and_of_this_version(folder):
     assert enable_compilation_cache() == used
 
 
-def test_second_process_loads_what_the_first_compiled(folder):
-    """Fresh processes, since JAX opens its cache once per process."""
-    code = (
-        "import jax; from hyrlo.runs.cache import enable_compilation_cache as enable; folder = enable()\n"
-        "hits = []; jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))\n"
-        "jax.jit(lambda x: x * 2 + 1)(3.0)\n"
-        "print(sum(name == '/jax/compilation_cache/cache_hits' for name in hits), len(list(folder.glob('*'))))"
-    )
-    keep = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    runs = [
-        subprocess.run([sys.executable, "-c", code], env=keep, capture_output=True, text=True, check=True)
-        for _ in range(2)
-    ]
-    (cold, kept), (warm, kept_again) = (map(int, run.stdout.split()) for run in runs)
-    assert cold == 0
-    assert warm == kept == kept_again > 0
+TRAIN = """
+import sys
+import jax
+from hyrlo.cli.main import main
+events = []
+jax.monitoring.register_event_listener(lambda name, **_: events.append(name))
+assert main(sys.argv[1:]) == 0
+hits, asked = (events.count(f"/jax/compilation_cache/{name}") for name in ("cache_hits", "compile_requests_use_cache"))
+print("hits", hits, asked)
+"""
+SMALL = "--samples 64 --offline-samples 16 --fit.updates 4 --fit.restarts 2 --fit.rounds 1 --eval-episodes 8 --quiet"
+
+
+@pytest.mark.slow
+def test_second_run_loads_what_the_first_compiled_and_learns_the_same_bytes(folder, tmp_path):
+    """Fresh processes with the flags that users have, not those of the tests."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
+    runs, policies = [], []
+    for name in ("cold", "warm"):
+        command = ["train", "psdp", "lock", "--horizon", "2", "--out", str(tmp_path / name), *SMALL.split()]
+        process = [sys.executable, "-c", TRAIN, *command]
+        runs.append(subprocess.run(process, env=env, capture_output=True, text=True, check=True))
+        policies.append((tmp_path / name / "policy.safetensors").read_bytes())
+    assert policies[0] == policies[1]
+    (cold, asked), (warm, asked_again) = (map(int, run.stdout.split("hits")[1].split()) for run in runs)
+    assert cold < asked
+    assert warm == asked_again == asked
     assert [run.stderr for run in runs] == ["", ""]
 
 

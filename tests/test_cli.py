@@ -308,6 +308,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path, capsys):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines_before_kill", [1, 4])
 def test_a_killed_run_resumes_to_the_same_bytes(lines_before_kill, finished, tmp_path):
     """SIGKILL in the forward and in the backward phase; the rest of the run is a new process."""

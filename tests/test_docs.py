@@ -19,6 +19,7 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(BLOCKS)])
 def test_python_examples_run(page, block, capsys):
     exec(compile(block, page, "exec"), {})

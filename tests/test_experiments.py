@@ -20,6 +20,7 @@ from hyrlo.experiments.runner import Finished, RunSpec, spread
 from hyrlo.runs.directory import roll_in_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lock", "inadmissible", "horizon-scaling", "gymnasium", "estimators", "hammer"])
 def test_smoke(name, tmp_path, capsys):
     command = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
