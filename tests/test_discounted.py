@@ -154,8 +154,8 @@ def test_behaviour_data_come_from_the_seed_and_from_the_behaviour_policy():
     [
         ({"gamma": 1.0}, "gamma is 1.0"),
         ({"rewards": np.array([[0.0, 0.5], [np.nan, 0.0]])}, "state 1, action 0 is nan"),
-        ({"initial": np.array([0.5, 0.6])}, "initial at [] is no distribution"),
-        ({"transitions": np.full((2, 2, 2), 0.4)}, "transitions at [0, 0] is no distribution"),
+        ({"initial": np.array([0.5, 0.6])}, "initial at [] is not a distribution"),
+        ({"transitions": np.full((2, 2, 2), 0.4)}, "transitions at [0, 0] is not a distribution"),
         ({"transitions": np.full((2, 3, 2), 0.5)}, "transitions has shape (2, 3, 2)"),
     ],
 )

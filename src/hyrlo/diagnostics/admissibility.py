@@ -1,14 +1,14 @@
-"""Effective admissibility: how close to the data policies come at every step, and from where on they cannot.
+"""Effective admissibility: how close policies come to the data at every step.
 
 Data are admissible if one policy has their distribution at *every* step. What can be measured is weaker: how close the
 policies that were tried come, against the floor that two samples of one distribution give. A step is *flagged* if every
 policy tried differs from the data there significantly **and** by more than a margin fixed beforehand:
 
-    gap > `gap`         the data put so much more mass into some region than the roll-in does, or
-    missed > `missed`   so much of the data lies where the roll-in (almost) never goes.
+    gap > `gap`         the excess mass of the data over the roll-in in some region, or
+    missed > `missed`   the share of the data where the roll-in (almost) never goes.
 
 A flag does not prove inadmissibility: a forward pass with too few samples misses too. Two things help to tell. Several
-passes with other random numbers rarely miss at the same step. And by the data-processing inequality, data that *are*
+passes with different random numbers rarely miss at the same step. And by the data-processing inequality, data that *are*
 admissible from step h − 1 on can be followed from there without the distance growing: some policy has
 TV(d_h, μ_h) ≤ TV(d_{h−1}, μ_{h−1}). So a flagged step whose gap is no larger than that of the step before may have
 *inherited* it; where the gap grows, the mismatch is *new*: the data, or a bad forward pass, at that very step.
@@ -38,20 +38,20 @@ Origin = Literal["", "new", "inherited"]
 
 @dataclass(frozen=True)
 class DiagnoseConfig:
-    """What counts as a mismatch, and how much is played to find one."""
+    """Margins of a mismatch, and number of episodes and passes to find one."""
 
     episodes: int = 4000
-    """Roll-out episodes of each policy, from which its states at every step are taken."""
+    """Episodes of each policy, from which its states at every step are taken."""
     passes: int = 2
-    """Forward passes, with other random numbers each, where no run is given."""
+    """Number of forward passes, each with its own random numbers, where no run is given."""
     level: float = 0.05
     """Share of false alarms among the steps called different (Benjamini–Hochberg)."""
     gap: float = 0.2
-    """Mass by which roll-in and data have to differ in some region for a flag."""
+    """Excess mass of the data over the roll-in in some region that is flagged."""
     missed: float = 0.05
-    """Share of the data that has to lie where the roll-in (almost) never goes for a flag."""
+    """Share of the data where the roll-in (almost) never goes that is flagged."""
     growth: float = 0.05
-    """A gap that exceeds that of the step before by no more than this may have come from there."""
+    """Largest growth of a gap over the step before with which it still counts as inherited."""
     test: TestConfig = field(default_factory=TestConfig)
 
     def __post_init__(self) -> None:
@@ -67,31 +67,31 @@ class StepReport:
 
     step: int
     states: int
-    """In the data."""
+    """Number of states in the data."""
     policy: str
     mmd: float
     floor: float
-    """MMD below which 95 % of the divisions of the data into two halves are."""
+    """95 % quantile of the MMD between random halves of the data."""
     p_value: float
-    """Of both tests, after Benjamini–Hochberg; for several policies the largest."""
+    """p-value of both tests after Benjamini–Hochberg; the largest over the policies."""
     gap: float
     gap_interval: tuple[float, float]
     data_share: float
-    """Of the data in the region of the gap."""
+    """Share of the data in the region of the gap."""
     roll_in_share: float
     js: float
     js_interval: tuple[float, float]
     missed: float
     missed_interval: tuple[float, float]
     missed_roll_in: float
-    """Share of the roll-in where `missed` of the data are."""
+    """Share of the roll-in in the region that holds `missed` of the data."""
     stray: float
     stray_interval: tuple[float, float]
     differs: bool
-    """Significantly, whatever the size."""
+    """Whether the difference is significant, whatever its size."""
     flagged: bool
     origin: Origin
-    """Of a flag: `new` where the mismatch grows, `inherited` where it is no larger than at the step before."""
+    """Origin of a flag: `new` where the mismatch grows, `inherited` where it is no larger than at the step before."""
 
 
 def forward_passes(
@@ -102,7 +102,7 @@ def forward_passes(
     seed: int,
     progress: Progress | None = None,
 ) -> dict[str, Policy]:
-    """Policies that try to match the data, with trace access alone; the model's ledger counts their episodes."""
+    """Policies that try to match the data with trace access. The model's ledger counts their episodes."""
     found: dict[str, Policy] = {}
     for number in range(passes):
         key = jax.random.fold_in(jax.random.key(seed), 1000 + number)
@@ -163,7 +163,7 @@ def step_reports(compared: dict[str, Comparison], data: ObservationDataset, conf
 
 
 def is_flagged(compared: Comparison, h: int, config: DiagnoseConfig) -> bool:
-    """Different significantly, and by more than the margins."""
+    """Whether the difference is significant and above the margins."""
     effects = compared.effects[h]
     hardly_there = effects.missed_roll_in * config.test.rare <= effects.missed
     far = effects.gap > config.gap or (effects.missed > config.missed and hardly_there)

@@ -1,11 +1,11 @@
-"""Coverage of a policy by data, exactly, on finite MDPs.
+"""Exact coverage of a policy by data, on finite MDPs.
 
     C_cov(π)     = max_h ‖ d^π_h / μ_h ‖_∞                by the offline distribution
     C_cov^for(π) = max_h ‖ d^π_h / d^{π^f}_h ‖_∞          by the forward policy
     C_cov^pd(π)  = max_{π′ deterministic}  Σ_h E_{d^π_h}[max_a A^{π′}_h] / Σ_h E_{μ_h}[max_a A^{π′}_h]
 
-Of C_cov the paper writes min_h; its proofs need max_h. The maxima are over the steps for which a distribution is given: H + 1
-rows, or H if the last states do not matter, as in the theorems, where nothing is done in them.
+The paper writes min_h in C_cov; its proofs need max_h. The maxima are over the steps for which a distribution is given: H + 1
+rows, or H without the last states, in which no action is taken, as in the theorems.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def coverage(mdp: FiniteMDP, policy: Table, offline: Distributions) -> float:
 
 
 def forward_coverage(mdp: FiniteMDP, policy: Table, forward: Table) -> float:
-    """`C_cov^for(π)` with respect to the forward policy, over the states in which something is done."""
+    """`C_cov^for(π)` with respect to the forward policy, over steps 0 … H − 1."""
     return coverage(mdp, policy, mdp.occupancy(forward)[:-1])
 
 
 def performance_difference_coverage(mdp: FiniteMDP, policy: Table, offline: Distributions) -> float:
-    """`C_cov^pd(π)`, by listing all A^(SH) deterministic policies; those without any advantage anywhere do not count."""
+    """`C_cov^pd(π)`, by listing all A^(SH) deterministic policies. Policies without positive advantage are skipped."""
     covered = mdp.occupancy(policy)[:-1]
     above, below = (advantage_mass(mdp, d[: mdp.horizon]) for d in (covered, offline))
     counts = above > 1e-12
@@ -82,7 +82,7 @@ def best_covered(mdp: FiniteMDP, offline: Distributions, price: float = 0.0) -> 
     rows, columns, entries = [], [], []
     right = np.zeros(horizon * states)
     right[:states] = mdp.initial_distribution
-    for h in range(horizon):  # what is in a state is what came into it
+    for h in range(horizon):  # conservation of flow: mass in a state equals mass that enters it
         rows.append(np.repeat(h * states + np.arange(states), actions))
         columns.append(index[h].ravel())
         entries.append(np.ones(states * actions))

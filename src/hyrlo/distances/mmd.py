@@ -25,13 +25,13 @@ def squared_distances(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[A
 
 
 def median_bandwidth(x: Float[Array, "n d"], y: Float[Array, "m d"], most: int = 256) -> Float[Array, ""]:
-    """σ: the median distance between evenly spaced samples of `x` and `y` together (at most `most` of each)."""
+    """σ: the median distance within the pool of at most `most` evenly spaced samples each of `x` and `y`."""
     thin = [s[jnp.linspace(0, len(s) - 1, min(most, len(s))).astype(int)] for s in (x, y)]
     pool = jnp.concatenate(thin)
     above = jnp.triu_indices(len(pool), k=1)
     squares = squared_distances(pool, pool)[above]
     median = jnp.median(squares)
-    # If more than half of the pairs are equal, up to rounding, any width will do.
+    # If more than half of the pairs are equal, up to rounding, take 1.
     return jnp.where(median > 1e-5 * squares.max(), jnp.sqrt(median), 1.0)
 
 
@@ -56,10 +56,10 @@ def mmd2(
     y_weights: Float[Array, " m"] | None = None,
     bandwidth: Float[Array, ""] | float | None = None,
 ) -> Float[Array, ""]:
-    """Squared MMD between two samples; weights (which need not sum to one) default to the plain mean."""
+    """Squared MMD between two samples. Weights default to the mean; they need not sum to one."""
     wx = jnp.full(len(x), 1 / len(x)) if x_weights is None else x_weights
     wy = jnp.full(len(y), 1 / len(y)) if y_weights is None else y_weights
-    # Distances do not change, but far from the origin float32 would lose them. The same centre for (x, y) and (y, x).
+    # Centring keeps distances exact in float32 far from the origin. The centre is the same for (x, y) and (y, x).
     centre = (x.mean(axis=0) + y.mean(axis=0)) / 2
     x, y = x - centre, y - centre
     width = median_bandwidth(x, y) if bandwidth is None else jnp.asarray(bandwidth)
@@ -77,8 +77,11 @@ def random_features(
 
 @jax.custom_jvp
 def cos_sin(angles: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
-    """Both, by the series of half the angle within a turn: as exact as the angle is in float32 (1e-6 up to 10), and several
-    times as fast as JAX's on a CPU, which takes them one number at a time (`python -m benchmarks.waves`)."""
+    """Cosine and sine, by the series of half the angle, reduced to one turn.
+
+    As exact as the angle is in float32 (1e-6 up to 10), and several times as fast as JAX's on a CPU, which is not vectorised
+    (`python -m benchmarks.waves`).
+    """
     turns = angles / (2 * np.pi)
     half = np.pi * (turns - jnp.round(turns))
     sine, cosine = half * series(half**2, range(1, 12, 2)), series(half**2, range(0, 13, 2))
@@ -86,7 +89,7 @@ def cos_sin(angles: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Array
 
 
 def series(square: Float[Array, "*n"], powers: range) -> Float[Array, "*n"]:
-    """Σ ±xⁿ/n! over `powers`, but for a factor x in each where they are odd."""
+    """Σ ±xⁿ/n! over `powers`, divided by x if they are odd; `square` is x²."""
     total = jnp.zeros_like(square)
     for n in reversed(powers):
         total = total * square + (-1) ** (n // 2) / math.factorial(n)
@@ -99,8 +102,8 @@ def _cos_sin_slopes(angles: tuple[Array], along: tuple[Array]) -> tuple[tuple[Ar
     return (cosine, sine), (-sine * along[0], cosine * along[0])
 
 
-# What follows are the witness classes of the min-max game, for one step's online samples (s, a uniform, s') and the
-# offline states of the next. `embed` estimates the difference of mean embeddings between a policy's next states and the
+# Witness classes of the min-max game, for the online samples of one step (s, a uniform, s') and the offline states of the
+# next. `embed` estimates the difference of mean embeddings between a policy's next states and the
 # offline ones; the best witness against the policy is that difference itself, and its value there is an `inner` product.
 
 
@@ -127,7 +130,7 @@ class ImportanceMMD(eqx.Module):
 class RegressedMMD(eqx.Module):
     """Random features regressed on (latent state of s, a), then averaged over the policy's own actions.
 
-    No weights, so far less variance; the bias is that of the regression.
+    Without importance weights the variance is far smaller; the bias is that of the regression.
     """
 
     latents: Float[Array, "n latents"]
@@ -143,9 +146,9 @@ class RegressedMMD(eqx.Module):
 
 
 class ExactMMD(eqx.Module):
-    """The same in the kernel's own space: an embedding is its coefficients on the online samples, minus the offline mean.
+    """`ImportanceMMD` with the exact kernel: an embedding is its coefficients on the online samples, minus the offline mean.
 
-    The offline mean is the same in every embedding, and so it is left out of the coefficients.
+    The offline mean is the same in every embedding, so it is not part of the coefficients.
     """
 
     online: Float[Array, "n d"]

@@ -23,7 +23,7 @@ ValueFunction = Callable[[Float[np.ndarray, "n obs"]], Float[np.ndarray, "n acti
 
 
 def value_witnesses(values: Values) -> Float[np.ndarray, "g states"]:
-    """Eq. 1: how much worse than the best it is to play a′ everywhere; |F|·A witnesses."""
+    """Eq. 1: `max_a f(·, a) − f(·, a′)` for every f and a′; |F|·A witnesses."""
     gaps = values.max(axis=-1, keepdims=True) - values
     return gaps.transpose(0, 2, 1).reshape(-1, values.shape[1])
 
@@ -32,7 +32,7 @@ def greedy_witnesses(values: Values) -> Float[np.ndarray, "g states"]:
     """`max_a f(·, a) − f(·, π_{f′}(·))` for f, f′ ∈ F with π_{f′} greedy: at most |F|² witnesses.
 
     Eq. 1 compares with one action a′ for all states. The proof of the guarantee compares with the action of the learned
-    policy, which is greedy for some f′ ∈ F and differs from state to state: this is the class that the proof uses.
+    policy, which is greedy for some f′ ∈ F and depends on the state: the proof uses this class.
     """
     gaps = values.max(axis=-1, keepdims=True) - values
     played = np.unique(values.argmax(axis=-1), axis=0)
@@ -41,7 +41,7 @@ def greedy_witnesses(values: Values) -> Float[np.ndarray, "g states"]:
 
 
 class Witnesses(Protocol):
-    """A class of discriminators that can answer a policy."""
+    """A class of discriminators with an exact best response."""
 
     @property
     def spread(self) -> float:
@@ -49,13 +49,13 @@ class Witnesses(Protocol):
         ...
 
     def best_response(self, gap: Witness) -> tuple[float, Witness]:
-        """Where `gap` is `p − q`: the largest `E_p g − E_q g` and the g that has it."""
+        """The largest `E_p g − E_q g` and the maximiser g, for `gap = p − q`."""
         ...
 
 
 @dataclass(frozen=True)
 class WitnessTable:
-    """A list of witnesses; with `signed`, the negative of each is one as well, which makes the IPM an absolute value."""
+    """A list of witnesses. With `signed`, their negatives are witnesses too, which makes the IPM an absolute value."""
 
     functions: Float[np.ndarray, "g states"]
     signed: bool = True
@@ -65,7 +65,7 @@ class WitnessTable:
             raise HyrloError(f"witnesses have shape {self.functions.shape}; give (witnesses, states), at least one")
         bad = np.argwhere(~np.isfinite(self.functions))
         if len(bad):
-            raise HyrloError(f"witness {bad[0][0]} is not finite at state {bad[0][1]}; repair it")
+            raise HyrloError(f"witness {bad[0][0]} is not finite at state {bad[0][1]}; give finite numbers")
 
     @property
     def spread(self) -> float:

@@ -112,5 +112,5 @@ def behaviour_return(task: str, horizon: int, episodes: int) -> float:
 
 
 def at_steps(run: Finished, steps: float) -> float:
-    """Return at the last evaluation within so many steps."""
+    """Return at the last evaluation within this number of steps."""
     return [line["return_mean"] for line in run.metrics if line["steps"] <= steps][-1]

@@ -1,8 +1,8 @@
 """The stationary setting: the guarantees of CPI-trace (Alg. 5) and Inter-FAIL (Alg. 6) on random discounted MDPs, exactly.
 
 For each MDP: Inter-FAIL learns a forward policy from the interactive offline distribution of a behaviour policy, CPI-trace
-improves from it, and both are held against their bounds, with every quantity in them solved exactly. Beside these, CPI-trace
-with networks on CartPole.
+improves from it, and both are compared with their bounds, in which every quantity is solved exactly. CPI-trace with networks
+is run on CartPole.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 
 
 def roll_in_policy(world: World, seed: int) -> Policy:
-    """A script that pushes to where the pole falls, most of its actions replaced by uniform ones."""
+    """The scripted `Balance` policy, with most of its actions replaced by uniform ones."""
     return Noisy(Balance(), world.spec.uniform(), jnp.asarray(NOISE))
 
 
 def report(runs: list[Finished], out: Path, scale: Scale) -> str:
-    """Everything but the runs with networks is computed here."""
+    """Compute all but the runs with networks, and report both."""
     forward, backward = [], []
     with Progress(label="stationary ").phase("MDPs", MDPS[scale], 0) as bar:
         for number in range(MDPS[scale]):
@@ -101,7 +101,7 @@ class StationaryTask:
         rng = np.random.default_rng([7, number])
         gamma, kind = GAMMAS[number % 3], CLASSES[(number + number // 3) % 3]
         mdp = DiscountedMDP.random(number, STATES, ACTIONS, gamma, branching=2 * (number // 9 % 2))
-        mdp = replace(mdp, rewards=mdp.rewards**4)  # few states are worth much
+        mdp = replace(mdp, rewards=mdp.rewards**4)  # so that few states have a high value
         behaviour = 0.5 * mdp.optimal_policy() + 0.5 * random_policy(rng, STATES, ACTIONS)
         functions = backups(rng, mdp.chain(behaviour)) if kind == "backups" else None
         return cls(number, mdp, behaviour, kind, functions)
@@ -125,10 +125,10 @@ def backups(rng: np.random.Generator, chain: np.ndarray, starts: int = 6, depth:
 
 
 def inter_fail_row(task: StationaryTask, config: InterFailConfig) -> tuple[Table, dict[str, Any]]:
-    """The learned forward policy, and its distance from the offline distribution beside the bounds.
+    """The learned forward policy, and its distance from the offline distribution with the bounds.
 
-    Where discriminators are MMD's, also what comes of one sample an iteration, as the pseudocode has it, for both ways to
-    choose the returned policy.
+    With MMD discriminators also the result of one sample per iteration, as in the pseudocode, for both ways to choose the
+    returned policy.
     """
     learned = learn(task, config)
     exact = forward_row(task, learned)
@@ -186,20 +186,19 @@ def bounds(gamma: float, one_step: float, bellman_error: float) -> dict[str, flo
 
 
 def bellman_error(task: StationaryTask, chain: np.ndarray, difference: np.ndarray) -> float:
-    """`max_g min_f ‖f − T g‖∞`; for MMD of the one g that the proof needs, as the maximum over the ball is hard to find."""
-    if task.kind == "all":
-        return 0.0
+    """`max_g min_f ‖f − T g‖∞`. For MMD only the g that the proof needs: the maximum over the ball is hard to find."""
     if task.kind == "mmd":
         needed = chain.T @ difference
         return distance_to_ball(chain @ (needed / max(np.linalg.norm(needed), 1e-30)))
-    assert task.functions is not None
+    if task.functions is None:  # all bounded functions are complete
+        return 0.0
     both = np.concatenate([task.functions, -task.functions])
     apart = np.abs(both[None] - (task.functions @ chain.T)[:, None]).max(axis=2)
     return float(apart.min(axis=1).max())
 
 
 def distance_to_ball(function: Float[np.ndarray, " states"]) -> float:
-    """In the supremum norm, to the nearest function of Euclidean norm at most 1."""
+    """Supremum distance to the nearest function of Euclidean norm at most 1."""
 
     def excess(distance: float) -> float:
         return float(np.linalg.norm(np.maximum(np.abs(function) - distance, 0.0)) - 1)
@@ -232,7 +231,7 @@ def chain_row(gamma: float, length: int = 400) -> dict[str, float]:
 
 
 def cpi_row(task: StationaryTask, roll_in: Table, step: str) -> dict[str, Any]:
-    """CPI-trace from a random policy. `step`: α by the tested advantage, or by ε; `sloppy`: and the worst Greedy_ε."""
+    """CPI-trace from a random policy. `step`: α by the tested advantage, or by ε; `sloppy`: by ε, with the worst Greedy_ε."""
     mdp, gamma = task.mdp, task.mdp.gamma
     first = random_policy(np.random.default_rng([8, task.number]), STATES, ACTIONS)
     alpha = None if step == "advantage" else (1 - gamma) * EPSILON / (4 * gamma)
@@ -266,7 +265,7 @@ def cpi_row(task: StationaryTask, roll_in: Table, step: str) -> dict[str, Any]:
 
 
 def sloppy_greedy(now: Estimate) -> Table:
-    """The worst that Greedy_ε may return: the worst action in as many states as an ε of advantage pays for."""
+    """The worst result that Greedy_ε allows: the worst action in as many states as fit into an advantage of ε."""
     lost = now.states * np.ptp(now.advantage, axis=1)
     order = np.argsort(-lost)
     spent, policy = 0.0, greedy_table(now.advantage)

@@ -36,11 +36,11 @@ from hyrlo.theory.finite_fail import exact_returns, exactly, finite_psdp, smalle
 from hyrlo.theory.hardness import hard_tree, search_is_blind
 
 SEEDS = {"smoke": 1, "quick": 5, "paper": 10}
-"""Of the samples against states; the numbers of random MDPs are fixed by the scale."""
+"""Seeds of the study of samples against states; the number of random MDPs is fixed by the scale."""
 MDPS = {"smoke": 4, "quick": 200, "paper": 500}
 ROUNDS = {"smoke": 100, "quick": 300, "paper": 300}
 BACKWARD_SAMPLES = 2
-"""So few that the fit is often wrong: the guarantees must then still hold, with its error in them."""
+"""Few enough that the fit is often wrong: the guarantees, which include its error, must still hold."""
 STATES = {"smoke": [4, 8], "quick": [8, 32, 128, 512], "paper": [8, 16, 32, 64, 128, 256, 512, 1024]}
 MOST_SAMPLES = {"smoke": 64, "quick": 2**15, "paper": 2**16}
 STATE_ROUNDS = {"smoke": 30, "quick": 150, "paper": 150}
@@ -49,7 +49,7 @@ Rows = list[dict[str, Any]]
 
 
 def compute(scale: Scale, seeds: int, out: Path) -> str:
-    """Everything, from nothing; CSV and pictures in `out`, the tables in Markdown."""
+    """Compute everything; CSV and pictures go to `out`, the tables are returned in Markdown."""
     guarantees = random_mdps(MDPS[scale], ROUNDS[scale])
     write_csv(out / "theory-guarantees.csv", guarantees)
     against_states = over_states(STATES[scale], seeds, MOST_SAMPLES[scale], STATE_ROUNDS[scale])
@@ -117,7 +117,7 @@ def _failed(row: dict[str, Any], name: str) -> bool:
 
 
 def violations(rows: Rows) -> str:
-    """By inequality, for every witness class and forward pass."""
+    """Violations of each inequality, for every witness class and forward pass."""
     groups = [(kind, solver) for kind in KINDS for solver in ("game", "exact")]
     table = []
     for name, text in SLACKS.items():
@@ -137,7 +137,7 @@ def violations(rows: Rows) -> str:
 
 
 def examples() -> str:
-    """The two examples of what the paper's text does not give: an IPM of 0 (u of 0), a perfect fit, and a gap to π*."""
+    """The two counterexamples: an IPM (or u) of 0 and a perfect fit, and yet a gap to π*."""
     case, roll_in = fixed_action_example()
     rows = [_example("Eq. 1 with one action a′; IPM 0", case, roll_in)]
     case = one_sided_example()

@@ -1,9 +1,9 @@
 """How many samples FOOBAR needs when the number of states grows: value witnesses (Eq. 1) against all bounded functions (TV).
 
-The MDP is a lock whose states come in many copies: half of them good. One action, which depends on the copy, leads from a
-good state to a good one (which copy, is chance), the others to a bad one for ever; the last correct action pays 1. Policy
-and value class hold one function for each of a few candidate combinations, of which one is right, whatever the number of
-states: by the theorem so many samples suffice as depend on the classes, not on the states.
+The MDP is a lock with copies of its states, half of them good. From a good state, one action, which depends on the copy,
+leads to a random good state; the others lead to a bad state for ever. The last correct action pays 1. Policy and value class
+hold one function for each of a few candidate combinations, of which one is right. By the theorem, the number of samples
+depends on the size of these classes and not on the number of states.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ KINDS = ("value", "tv")
 
 @dataclass(frozen=True)
 class CopiesLock:
+    """The MDP with its data, and value, policy and witness classes for every step."""
+
     mdp: FiniteMDP
     offline: Distributions
     values: list[Values]
@@ -54,14 +56,14 @@ def copies_lock(states: int, seed: int) -> CopiesLock:
 
 
 def learn(lock: CopiesLock, kind: str, samples: int, seed: int, rounds: int) -> dict[str, float]:
-    """FOOBAR with `samples` offline states, forward and backward episodes a step; what its policies are worth, exactly."""
+    """FOOBAR with `samples` offline states, forward and backward episodes per step; exact errors of its policies."""
     mdp = lock.mdp
     rng = np.random.default_rng([seed, samples])
     drawn = np.stack([rng.multinomial(samples, d / d.sum()) / samples for d in lock.offline])
     witnesses: list[Witnesses] = list(lock.witnesses)
     if kind == "tv":
         witnesses = [BoundedWitnesses() for _ in witnesses]
-    witnesses[-1] = lock.witnesses[-1]  # nothing is done in the last states
+    witnesses[-1] = lock.witnesses[-1]  # no action is taken in the last states
     forward, _ = finite_fail(simulated(mdp, samples, rng), drawn, witnesses, lock.policies, uniform_policy(mdp), rounds)
     occupancy = mdp.occupancy(forward)
     backward, _ = finite_psdp(simulated_returns(mdp, occupancy, samples, rng), lock.values, uniform_policy(mdp))
@@ -70,7 +72,7 @@ def learn(lock: CopiesLock, kind: str, samples: int, seed: int, rounds: int) -> 
 
 
 def samples_needed(states: int, kind: str, seed: int, most: int, rounds: int) -> list[dict[str, Any]]:
-    """For 8, 16, … samples what is reached, until both targets are met twice in a row."""
+    """Errors for 8, 16, … samples, until both targets are met twice in a row."""
     lock, rows, met = copies_lock(states, seed), [], 0
     samples = 8
     while samples <= most and met < 2:
@@ -82,7 +84,7 @@ def samples_needed(states: int, kind: str, seed: int, most: int, rounds: int) ->
 
 
 def needed(rows: list[dict[str, Any]], target: str) -> dict[str, dict[int, list[float]]]:
-    """For every kind and number of states the samples of each seed from which on the target is met (infinite if never)."""
+    """By kind and number of states: the samples of each seed from which on the target is met (infinite if never)."""
     found: dict[str, dict[int, list[float]]] = {}
     runs: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
     for row in rows:

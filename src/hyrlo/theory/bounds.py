@@ -1,8 +1,8 @@
-"""The paper's guarantees as calculators: samples for a target error, and the error that given samples buy.
+"""The paper's guarantees as calculators: samples for a target error, and the error for given samples.
 
-Each guarantee is read in two ways. `printed` is the statement as it stands in the paper, every O(·) taken with the
-constant `BoundInputs.constant`. `proved` is what the proofs of the appendix give when their constants are kept and their slips
-mended (docs/bounds.md lists them); where the paper has no proof, there is none.
+Each guarantee has two readings. `printed` is the statement of the paper, with the constant `BoundInputs.constant` for every
+O(·). `proved` is the result of the proofs in the appendix, with their constants kept and their slips corrected
+(docs/bounds.md lists them); None where the paper has no proof.
 
 All errors have the form  root / √n + linear / n + floor,  which is inverted in closed form.
 """
@@ -18,41 +18,41 @@ from typing import Literal
 from hyrlo.core.errors import HyrloError, check_positive
 
 Reading = Literal["printed", "proved"]
-SLACK = 1e-9  # of rounding up: what is a whole number but for the last digits stays one
+SLACK = 1e-9  # relative tolerance of rounding up: keeps a number that is whole up to rounding errors
 
 
 @dataclass(frozen=True)
 class BoundInputs:
-    """What the guarantees depend on. The defaults of horizon, actions and coverage are those of the paper's lock."""
+    """Quantities in the guarantees. Horizon, actions and coverage default to those of the paper's lock."""
 
     horizon: int = 100
-    """H, steps of an episode."""
+    """H, number of steps of an episode."""
     actions: int = 10
-    """A."""
+    """A, number of actions."""
     coverage: float = 2.5
     """C_cov of the comparator (C_pd does as well); psdp-trace: its coverage by the roll-in."""
     coverage_bellman: float | None = None
-    """C_be of HyQ; by default the same as `coverage`."""
+    """C_be (hyq only); by default the same as `coverage`."""
     rank: float = 1.0
-    """d, the bilinear rank, of HyQ only; S·A for a table. The default is the least that it can be."""
+    """d, the bilinear rank (hyq only); S·A for a table. The default is its smallest possible value."""
     log_functions: float = 10.0
-    """ln |F_h|, of the value functions."""
+    """ln |F_h|, log size of the class of value functions."""
     log_policies: float | None = None
-    """ln |Π_h|, of the one-step policies; by default the same as `log_functions`."""
+    """ln |Π_h|, log size of the class of one-step policies; by default the same as `log_functions`."""
     delta: float = 0.05
-    """δ, how often the guarantee may fail."""
+    """δ, probability with which the guarantee may fail."""
     v_max: float | None = None
-    """The most that an episode pays; by default H, rewards in [0, 1] (1/(1−γ) for inter-fail). `proved` only."""
+    """Largest return of an episode; by default H, for rewards in [0, 1] (1/(1−γ) for inter-fail). `proved` only."""
     rounds: int | None = None
-    """T of the min-max game (fail, foobar); by default A·N, as in the proof of Theorem 2."""
+    """T, rounds of the min-max game (fail, foobar); by default A·N, as in the proof of Theorem 2."""
     gamma: float = 0.99
     """Discount of the stationary algorithms, cpi and inter-fail."""
     ipm: float = 0.0
     """cpi: distance of the roll-in from the offline states."""
     bellman_error: float = 0.0
-    """fail, inter-fail: ε_be, by how much the witnesses fail to be complete."""
+    """fail, inter-fail: ε_be, the Bellman error of the witness class."""
     constant: float = 1.0
-    """What O(·) hides, under the square root; the paper does not say."""
+    """Constant of O(·), under the square root; the paper does not state it."""
     least_squares: float = 22.0
     """Constant of the least-squares lemma that the paper cites for its ≲ (9.3 is enough, by Bernstein's inequality)."""
 
@@ -109,7 +109,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class PhaseRates:
-    """A part of an algorithm that takes samples of its own."""
+    """Error rates of one phase of an algorithm, which takes samples of its own."""
 
     name: str
     printed: Rate
@@ -118,23 +118,23 @@ class PhaseRates:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A theorem, of one or two phases."""
+    """A theorem about an algorithm of one or two phases."""
 
     name: str
     source: str
     phases: tuple[PhaseRates, ...]
     most: float
-    """Above this the bound on the error says nothing."""
+    """Largest possible error: a bound above it is vacuous."""
     counts: str = "episodes per step"
     steps: int = 1
-    """How many times `counts` there are in all."""
+    """Number of steps, by which samples per step are multiplied."""
 
     def rates(self, reading: Reading) -> dict[str, Rate] | None:
         rates = {phase.name: getattr(phase, reading) for phase in self.phases}
         return None if None in rates.values() else rates
 
     def samples(self, error: float, reading: Reading = "printed") -> dict[str, int] | None:
-        """Per phase. As printed each phase has to reach the error; as proved the errors add up, and each has its share."""
+        """Samples per phase. As printed each phase has to reach the error; as proved the errors add up, shared equally."""
         if not error > 0 or not math.isfinite(error):
             raise HyrloError(f"epsilon is {error}; give a finite number above 0")
         rates = self.rates(reading)
@@ -142,7 +142,7 @@ class Guarantee:
         return None if rates is None else {name: rate.samples(share) for name, rate in rates.items()}
 
     def error(self, samples: dict[str, int] | int, reading: Reading = "printed") -> float | None:
-        """Of so many samples, in every phase or by phase."""
+        """Error for this number of samples, the same for every phase or by phase; None without a proof."""
         rates = self.rates(reading)
         if rates is None:
             return None
@@ -166,12 +166,12 @@ def hyq_bound(inputs: BoundInputs) -> Guarantee:
 
 
 def psdp_bound(inputs: BoundInputs) -> Guarantee:
-    """Table 1, second line; as proved, the proof of Theorem 2 with π^f = μ."""
+    """Table 1, second line; `proved` is the proof of Theorem 2 with π^f = μ."""
     return Guarantee("psdp", "Table 1", (_backward(inputs, events=1),), inputs.most, steps=inputs.horizon)
 
 
 def psdp_trace_bound(inputs: BoundInputs) -> Guarantee:
-    """Theorem 3: the backward pass from any roll-in, by what that covers."""
+    """Theorem 3: the backward pass from any roll-in, by the coverage of that roll-in."""
     return Guarantee("psdp-trace", "Theorem 3", (_backward(inputs, events=1),), inputs.most, steps=inputs.horizon)
 
 
@@ -221,7 +221,7 @@ def foobar_bound(inputs: BoundInputs) -> Guarantee:
 
 
 def cpi_bound(inputs: BoundInputs) -> Guarantee:
-    """Theorem 4, with its lemma's 8γ/ε² iterations; what one iteration samples, the paper leaves open."""
+    """Theorem 4, with the 8γ/ε² iterations of its lemma; the paper does not state the samples of an iteration."""
     p, horizon = inputs, 1 / (1 - inputs.gamma)
     rate = Rate(p.coverage * horizon**2 * 2 * math.sqrt(8 * p.gamma), 0.0, p.coverage * horizon * p.ipm)
     return Guarantee("cpi", "Theorem 4", (PhaseRates("iterations", rate, rate),), horizon, counts="iterations")

@@ -25,14 +25,14 @@ from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.world import World
 
 NAME = "discounted"
-TAIL = 0.01  # an episode is as long as leaves this share of the discounted sum beyond it
+TAIL = 0.01  # episodes are cut off where this share of the discounted sum is left
 Table = Float[np.ndarray, "states actions"]
 """Action probabilities of a stationary policy, or values of state and action."""
 
 
 @dataclass(frozen=True)
 class DiscountedMDP:
-    """Initial distribution, transitions, rewards from 0 to 1, and γ; all that is asked of it is solved exactly."""
+    """Initial distribution, transitions, rewards from 0 to 1, and γ. All quantities are solved for exactly."""
 
     initial: Float[np.ndarray, " states"]
     transitions: Float[np.ndarray, "states actions states"]
@@ -51,17 +51,17 @@ class DiscountedMDP:
                 raise HyrloError(f"discounted MDP: {name} has shape {array.shape}; rewards say {shape}")
             wrong = np.argwhere(~(np.isclose(array.sum(axis=-1), 1) & (array >= 0).all(axis=-1)))
             if len(wrong):
-                raise HyrloError(f"discounted MDP: {name} at {wrong[0].tolist()} is no distribution; make it sum to 1")
+                raise HyrloError(f"discounted MDP: {name} at {wrong[0].tolist()} is not a distribution; fix it")
         wrong = np.argwhere(~((self.rewards >= 0) & (self.rewards <= 1)))
         if len(wrong):
             s, a = wrong[0]
             raise HyrloError(
-                f"discounted MDP: reward of state {s}, action {a} is {self.rewards[s, a]}; give 0 to 1, rescale if need be"
+                f"discounted MDP: reward of state {s}, action {a} is {self.rewards[s, a]}; rescale the rewards to 0 … 1"
             )
 
     @classmethod
     def random(cls, seed: int, states: int, actions: int, gamma: float, branching: int = 0) -> DiscountedMDP:
-        """Dense Dirichlet transitions; with `branching` each action leads to so many random states only."""
+        """Dense Dirichlet transitions; `branching`: number of random states that an action leads to (0: all)."""
         rng = np.random.default_rng(seed)
         transitions = rng.dirichlet(np.full(states, 0.3), size=(states, actions))
         if branching:
@@ -84,7 +84,7 @@ class DiscountedMDP:
         return np.einsum("sa,sat->st", policy, self.transitions)
 
     def occupancy(self, policy: Table, start: Float[np.ndarray, " states"] | None = None) -> np.ndarray:
-        """`d^π_start`, from the initial distribution unless told: `(I − γ P^πᵀ) d = (1 − γ) start`."""
+        """`d^π_start`, by default from the initial distribution: `(I − γ P^πᵀ) d = (1 − γ) start`."""
         start = self.initial if start is None else start
         return np.linalg.solve(np.eye(self.states) - self.gamma * self.chain(policy).T, (1 - self.gamma) * start)
 
@@ -104,7 +104,7 @@ class DiscountedMDP:
         return self.q(policy) - self.values(policy)[:, None]
 
     def optimal_policy(self) -> Table:
-        """By policy iteration."""
+        """Optimal policy, by policy iteration."""
         policy = greedy_table(self.rewards)
         for _ in range(10 * self.states * self.actions + 100):
             advantage = self.advantage(policy)

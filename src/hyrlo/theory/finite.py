@@ -1,8 +1,8 @@
 """Finite-horizon MDPs with finitely many states: environments with one-hot observations, solved exactly by dynamic programming.
 
-Transitions are kept sparse, as K possible successors of every (step, state, action), so that a tree of thousands of states
-is as cheap as it should be. A policy is a table of action probabilities of shape (H, S, A). Exact computations are NumPy in
-double precision; behind `JaxTraceModel` and `JaxResetModel` the same tables are an environment in JAX.
+Transitions are stored sparsely, as K possible successors of every (step, state, action), so that a tree with thousands of
+states stays cheap. A policy is a table of action probabilities of shape (H, S, A). Exact computations are NumPy in
+double precision; `JaxTraceModel` and `JaxResetModel` use the same tables as an environment in JAX.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FiniteMDP(eqx.Module):
         for name in ("initial_distribution", "probabilities", "rewards"):
             bad = np.argwhere(~np.isfinite(getattr(self, name)))
             if len(bad):
-                raise HyrloError(f"finite MDP: {name} at {tuple(bad[0].tolist())} is not finite; repair it")
+                raise HyrloError(f"finite MDP: {name} at {tuple(bad[0].tolist())} is not finite; give finite numbers")
         for name in ("initial_distribution", "probabilities"):
             table = np.asarray(getattr(self, name))
             if table.min() < 0 or not np.allclose(table.sum(axis=-1), 1, atol=1e-5):
@@ -72,7 +72,7 @@ class FiniteMDP(eqx.Module):
         successors: int | None = None,
         scale: float | None = None,
     ) -> FiniteMDP:
-        """Random transitions and rewards, the latter up to `scale` (1/H). With `successors` only so many next states."""
+        """Random transitions, to `successors` next states (default: all), and rewards from 0 to `scale` (default: 1/H)."""
         rng = np.random.default_rng(seed)
         k = states if successors is None else successors
         if not 1 <= k <= states:
@@ -178,7 +178,7 @@ class FiniteMDP(eqx.Module):
 
 
 def draw(rng: np.random.Generator, probabilities: Float[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
-    """A number below k for every row, with the probabilities of that row."""
+    """Draw from 0 … k−1 for every row, with the probabilities of that row."""
     below = probabilities.cumsum(axis=1)
     return (rng.uniform(size=(len(below), 1)) * below[:, -1:] >= below).sum(axis=1)
 
@@ -188,7 +188,7 @@ def uniform_policy(mdp: FiniteMDP) -> Table:
 
 
 def greedy(q: Float[np.ndarray, "*f states actions"]) -> Float[np.ndarray, "*f states actions"]:
-    """The policy that plays the best action, the first of several."""
+    """The policy that plays the best action (the first, if several are equal)."""
     return np.eye(q.shape[-1])[q.argmax(axis=-1)]
 
 

@@ -1,13 +1,13 @@
-"""FAIL (Algorithms 3 and 4), PSDP and FOOBAR on finite MDPs with exact classes: the algorithms that the theorems speak of.
+"""FAIL (Algorithms 3 and 4), PSDP and FOOBAR on finite MDPs with exact classes, as in the theorems.
 
 The min-max game is played as it is written, with all past witnesses in the leader's sum:
 
     g^t = argmax_{g ∈ G} u(π^t, g),        π^{t+1} = argmin_{π ∈ Π} Σ_{τ ≤ t} u(π, g^τ) + φ(π),        t* = argmin_t u(π^t, g^t)
 
-with φ the negative entropy: of the action in every state where Π is all policies, of the choice from a finite Π otherwise
+where φ is a negative entropy: of the action in every state if Π is all policies, of the choice from Π if Π is finite
 (u is linear in π, so a mixture of policies is a policy; without mixtures no leader has small regret). The same code
-serves exact expectations and samples: either way a step is a list of weighted transitions. A sample of uniform actions has
-the weight A/N, which is the importance weight of the paper.
+serves exact expectations and samples: a step is a list of weighted transitions. A sample with a uniform action has the
+weight A/N, which is the importance weight of the paper.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OneStepPolicy = Float[np.ndarray, "states actions"]
 
 @dataclass(frozen=True)
 class WeightedTransitions:
-    """Weighted transitions (s_h, a_h, s_{h+1}); the weights of each action sum to 1, or do so in expectation."""
+    """Weighted transitions (s_h, a_h, s_{h+1}). The weights of each action sum to 1, exactly or in expectation."""
 
     states: Int[np.ndarray, " n"]
     actions: Int[np.ndarray, " n"]
@@ -49,7 +49,7 @@ class WeightedTransitions:
         return np.bincount(self.next_states, self.weights * policy[self.states, self.actions], minlength=self.shape[0])
 
     def cost(self, witness: Witness) -> Float[np.ndarray, "states actions"]:
-        """`u(π, g) = Σ π(a|s) cost(s, a)` up to what does not depend on π."""
+        """`u(π, g) = Σ π(a|s) cost(s, a)`, up to a constant in π."""
         flat = self.states * self.shape[1] + self.actions
         weights = self.weights * witness[self.next_states]
         return np.bincount(flat, weights, minlength=self.shape[0] * self.shape[1]).reshape(self.shape)
@@ -64,7 +64,7 @@ class PolicyClass(Protocol):
     """A class of one-step policies with its regularised cost-sensitive oracle."""
 
     def rate(self, online: WeightedTransitions, spread: float, rounds: int) -> float:
-        """1 / strength of φ, for which the leader's mean regret is of order spread/√rounds."""
+        """Learning rate (1 / strength of φ) with which the leader's mean regret is of order spread/√rounds."""
         ...
 
     def leader(
@@ -76,7 +76,7 @@ class PolicyClass(Protocol):
 
 @dataclass(frozen=True)
 class AllPolicies:
-    """Every policy. φ weighs a state by how often it is met, so that the oracle is a softmax in each state."""
+    """Every policy. φ weighs a state by its frequency, so that the oracle is a softmax in each state."""
 
     def rate(self, online: WeightedTransitions, spread: float, rounds: int) -> float:
         mass = online.mass
@@ -123,26 +123,25 @@ def min_max_game(
     policies: PolicyClass,
     rounds: int = 1000,
 ) -> FiniteGame:
-    """Algorithm 4."""
+    """Algorithm 4: the policy with the smallest `u` among those played."""
     if rounds < 1:
         raise HyrloError(f"rounds is {rounds}; give at least 1")
     rate = policies.rate(online, witnesses.spread, rounds)
     cost = np.zeros(online.shape)
-    best = None
+    best = FiniteGame(policies.leader(cost, rate, online), np.inf, 0)
     for t in range(rounds):
         policy = policies.leader(cost, rate, online)
         u, witness = witnesses.best_response(online.lead(policy) - offline)
-        if best is None or u < best.u:
+        if u < best.u:
             best = FiniteGame(policy, u, t)
         cost += online.cost(witness)
-    assert best is not None
     return best
 
 
 def smallest_ipm(
     online: WeightedTransitions, offline: Float[np.ndarray, " states"], witnesses: WitnessTable
 ) -> tuple[float, OneStepPolicy]:
-    """`min_π max_g |u(π, g)|` over all policies, by linear programming, and a policy that has it."""
+    """`min_π max_g |u(π, g)|` over all policies, by linear programming, and a minimiser."""
     states, actions = online.shape
     leads = np.zeros((states, states * actions))
     np.add.at(leads, (online.next_states, online.states * actions + online.actions), online.weights)
@@ -161,7 +160,7 @@ def smallest_ipm(
     return float(solved.fun), policy / policy.sum(axis=1, keepdims=True)
 
 
-# Where the transitions of step h under `π_{0:h−1} ∘_h unif` come from.
+# Sources of the transitions of step h under `π_{0:h−1} ∘_h unif`.
 
 Collect = Callable[[int, Table], WeightedTransitions]
 
@@ -216,7 +215,7 @@ def finite_fail(
     blank: Table,
     rounds: int = 1000,
 ) -> tuple[Table, list[FiniteGame]]:
-    """Algorithm 3: the forward policy. `witnesses[h]` judge the states of step h; `blank` is what to start from."""
+    """Algorithm 3: the forward policy. `witnesses[h]` judge the states of step h; `blank` is the initial policy."""
     forward, games = blank.copy(), []
     for h in range(len(forward)):
         online = collect(h, forward)
@@ -232,9 +231,9 @@ def witness_classes(
     behaviour: Table | None = None,
     signed: bool = True,
 ) -> list[WitnessTable]:
-    """Witnesses of steps 0 … H, built from the value classes; nothing is done in the states of step H, so 0 will do there.
+    """Witnesses of steps 0 … H, built from the value classes. No action follows step H, so its only witness is 0.
 
-    With the policy that made the data they are completed: `T_h g = E[g(s_{h+1}) | s_h, a_h ∼ behaviour]` joins G_h for every
+    Given the policy that made the data, they are completed: `T_h g = E[g(s_{h+1}) | s_h, a_h ∼ behaviour]` joins G_h for every
     g ∈ G_{h+1}, as the completeness assumption asks. (Eq. 1 makes T_h g from the function f(s, a) = T_h g(s) 1[a = 0].)
     """
     classes = [np.zeros((1, mdp.states))]
@@ -323,15 +322,16 @@ def rows_of(batch: Recorded) -> Returns:
 def finite_psdp(
     collect: CollectReturns, values: Sequence[Values | None], blank: Table, worst: Distributions | None = None
 ) -> tuple[Table, Table]:
-    """PSDP: the backward policy, and the functions f it is greedy for. A class of None is that of all functions.
+    """PSDP: the backward policy, and the functions f it is greedy for. None stands for the class of all functions.
 
-    Several functions may fit equally well, where they differ only in states that the roll-in does not reach. The first is
-    taken; or, given distributions `worst`, the one whose greedy policy is worst under them: a guarantee must survive that.
+    Functions that differ only in states that the roll-in does not reach fit equally well. The first is taken or, given
+    distributions `worst`, the one whose greedy policy is worst under them: the guarantees allow for any choice.
     """
     backward, learned = blank.copy(), np.zeros_like(blank)
     for h in reversed(range(len(blank))):
         rows = collect(h, backward)
-        learned[h] = _mean_return(rows, blank.shape[1:]) if values[h] is None else _fit(rows, values[h], h, worst)
+        functions = values[h]
+        learned[h] = _mean_return(rows, blank.shape[1:]) if functions is None else _fit(rows, functions, h, worst)
         backward[h] = greedy(learned[h])
     return backward, learned
 
@@ -344,11 +344,8 @@ def _mean_return(rows: Returns, shape: tuple[int, ...]) -> Float[np.ndarray, "st
     return (total / np.where(weight > 0, weight, 1)).reshape(shape)
 
 
-def _fit(
-    rows: Returns, values: Values | None, h: int, worst: Distributions | None
-) -> Float[np.ndarray, "states actions"]:
+def _fit(rows: Returns, values: Values, h: int, worst: Distributions | None) -> Float[np.ndarray, "states actions"]:
     """`argmin_{f ∈ F} Σ_n (f(s_h, a_h) − Σ r)²`."""
-    assert values is not None
     losses = (values[:, rows.states, rows.actions] - rows.returns) ** 2 @ rows.weights
     best = np.flatnonzero(losses <= losses.min() + 1e-12)
     if worst is None or len(best) == 1:
@@ -360,7 +357,7 @@ def _fit(
 
 
 class Foobar(NamedTuple):
-    """What FOOBAR learned, and the exact occupancy of its forward policy."""
+    """Result of FOOBAR, with the exact occupancy of its forward policy."""
 
     forward: Table
     occupancy: Distributions

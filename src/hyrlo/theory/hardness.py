@@ -1,7 +1,7 @@
-"""The paper's two constructions in which data that no policy can produce are hard with trace access, and easy with resets.
+"""The paper's two constructions with inadmissible data that are hard with trace access and easy with resets.
 
 `hard_tree` (Proposition "hard_data"): a tree in which half of the states of every step lie on the optimal path, the other half
-on a node elsewhere that is not below the one of the step before. To find that node among the leaves is a blind search.
+on a node elsewhere that is not below that of the step before. Finding that node among the leaves is a blind search.
 `hard_tv` (Proposition "hard_tv"): one step after which the policy that is closest to the data in total variation never
 goes where the reward is.
 """
@@ -115,7 +115,7 @@ def search(tree: HardTree, rng: np.random.Generator) -> int:
 
 
 def search_is_blind(horizon: int, actions: int) -> float:
-    """Expected episodes of any algorithm, by counting: each of the A^(H−1) leaves of the half is as likely as the others."""
+    """Expected episodes of any algorithm: each of the A^(H−1) leaves of the half is equally likely."""
     leaves = actions ** (horizon - 1)
     return sum(range(1, leaves + 1)) / leaves
 
