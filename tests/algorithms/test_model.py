@@ -103,7 +103,7 @@ def test_the_flag_of_ended_episodes_is_no_news_of_the_past():
 
 def test_importance_weights_are_density_ratios():
     spec = Spec(1, 2, actions=0, action_size=1)
-    old = initial_policy(KEY, spec, jnp.zeros(2), jnp.ones(2), DensityConfig(std=0.5))
+    old = initial_policy(KEY, spec, Whitening.identity(2), DensityConfig(std=0.5))
     new = eqx.tree_at(lambda p: p.log_std, old, jnp.log(jnp.array([0.4])))
     states = jax.random.normal(KEY, (50_000, 2))
     actions = old.act(KEY, states, 0)
@@ -118,7 +118,7 @@ def test_importance_weights_are_density_ratios():
 def test_goals_are_the_means_of_features_of_kernels_of_several_widths():
     data, shift, scale = drifting(3, n=400), jnp.zeros(1), jnp.full(1, 0.5)
     frequencies = jax.random.normal(KEY, (1, 4000))
-    goals = g.GoalMaker(data, frequencies, shift, scale, False, "all", 0.0).after(1, 3, 3)
+    goals = g.GoalMaker(data, frequencies, Whitening(shift, scale), False, "all", 0.0).after(1, 3, 3)
     np.testing.assert_array_equal(goals.real, [True, True, False])
     x, y = (jnp.asarray(data.at(h)) / 0.5 for h in (2, 3))
     widths = np.asarray(jnp.median(jnp.abs(frequencies[:, :4] / goals.frequencies[0, :, :4]), axis=0)) / np.array(
@@ -135,9 +135,11 @@ def test_goals_by_the_spread_of_their_own_step():
     data = drifting(3, n=400)
     frequencies = jax.random.normal(KEY, (1, 64))
     for scale, own in ((0.5, 0.1), (4.0, 0.4)):
-        goals = g.GoalMaker(data, frequencies, jnp.zeros(1), jnp.full(1, scale), False, "step", 0.5).after(1, 3, 2)
-        np.testing.assert_allclose(goals.scale, own, rtol=0.15)
-        np.testing.assert_allclose(goals.shift[:, 0], [0.4, 0.6], atol=0.03)
+        goals = g.GoalMaker(data, frequencies, Whitening(jnp.zeros(1), jnp.full(1, scale)), False, "step", 0.5).after(
+            1, 3, 2
+        )
+        np.testing.assert_allclose(goals.whitening.scale, own, rtol=0.15)
+        np.testing.assert_allclose(goals.whitening.shift[:, 0], [0.4, 0.6], atol=0.03)
     white = jnp.array([[1.0], [3.0]])
     moments = g.embed(white, frequencies, 0.5)[:, 128:]
     np.testing.assert_allclose(moments @ moments.T, 0.5 * (white @ white.T) + 0.25 * (white**2 @ white.T**2), rtol=1e-5)
@@ -152,8 +154,8 @@ def leaning(n: int, lean: float, key: int) -> np.ndarray:
 def test_joint_units_are_those_without_correlations():
     data = ObservationDataset((leaning(4000, 0.9, 0),) * 2)
     one, frequencies = jnp.ones(2), jax.random.normal(KEY, (2, 64))
-    goals = g.GoalMaker(data, frequencies, 0 * one, one, False, "joint", 0.0).after(0, 1, 1)
-    white = g.whiten(jnp.asarray(data.at(1)), goals.shift[0], goals.scale[0]) @ goals.turn[0]
+    goals = g.GoalMaker(data, frequencies, Whitening(0 * one, one), False, "joint", 0.0).after(0, 1, 1)
+    white = jax.tree.map(lambda x: x[0], goals.whitening)(jnp.asarray(data.at(1))) @ goals.turn[0]
     np.testing.assert_allclose(np.cov(white.T), np.eye(2), atol=0.05)
     flat = jnp.asarray(leaning(4000, 0.9999, 0))  # a direction without variance is not blown up
     turned = flat @ g.decorrelating(flat, jnp.full(4000, 1 / 4000))
@@ -167,7 +169,7 @@ def test_joint_units_show_what_correlations_hide():
     found, same = (jnp.asarray(leaning(2000, lean, 1)) for lean in (0.9, 0.98))
     far = {}
     for units in ("step", "joint"):
-        goals = g.GoalMaker(data, frequencies, 0 * one, one, False, units, 0.0).after(0, 1, 1)
+        goals = g.GoalMaker(data, frequencies, Whitening(0 * one, one), False, units, 0.0).after(0, 1, 1)
         goal = jax.tree.map(lambda x: x[0], goals)
         far[units], floor = (
             float(g.unbiased_distance2(g.features_of(x, goal, 0.0), goal.means)) for x in (found, same)
@@ -188,11 +190,11 @@ def test_the_unit_of_a_change_is_no_less_than_asked_for():
 
 def test_the_spread_of_a_step_is_that_of_episodes_that_go_on():
     states = jnp.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    mean, spread = g.own_spread(states, jnp.full(4, 0.25), jnp.ones(2), True)
-    np.testing.assert_allclose(mean, [2.0, 0.0])
-    np.testing.assert_allclose(spread, [1.0, g.LEAST_SPREAD])
-    mean, _ = g.own_spread(states[2:], jnp.full(2, 0.5), jnp.ones(2), True)
-    np.testing.assert_allclose(mean, [0.0, 1.0])  # all have ended
+    own = g.own_whitening(states, jnp.full(4, 0.25), Whitening.identity(2), True)
+    np.testing.assert_allclose(own.shift, [2.0, 0.0])
+    np.testing.assert_allclose(own.scale, [1.0, g.LEAST_SPREAD])
+    own = g.own_whitening(states[2:], jnp.full(2, 0.5), Whitening.identity(2), True)
+    np.testing.assert_allclose(own.shift, [0.0, 1.0])  # all have ended
 
 
 def test_a_share_of_each_batch_is_of_the_steps_at_hand():
@@ -301,12 +303,12 @@ def test_actions_that_are_felt_later_want_policies_that_look_ahead(ahead, limits
 def test_each_policy_ahead_is_moved_by_its_own_steps():
     config = VectorModelConfig(ahead=2, hidden=8, updates=3, features=16, dynamics=DynamicsConfig(hidden=8))
     spec, one = PointMass(horizon=2).spec, jnp.ones(1)
-    first = initial_policy(KEY, spec, 0 * one, one, config)
+    first = initial_policy(KEY, spec, Whitening(0 * one, one), config)
     policies = jax.tree.map(lambda x: jnp.stack([x, x]), first)
     states = jax.random.normal(KEY, (50, 1))
     starts = Starts(states, states, states[:, 0], states, jnp.zeros((50, 2)))
     frequencies = jax.random.normal(KEY, (1, 8))
-    goals = g.GoalMaker(drifting(2), frequencies, 0 * one, one, False, "all", 0.0).after(0, 2, 2)
+    goals = g.GoalMaker(drifting(2), frequencies, Whitening(0 * one, one), False, "all", 0.0).after(0, 2, 2)
     dynamics = create_dynamics(KEY, spec, Whitening(0 * one, one), config.dynamics)
     moved = descend(KEY, policies, starts, goals, ThroughModel(dynamics, 1, 0.0), config)[0].log_std
     assert (np.abs(np.asarray(moved - policies.log_std)).max(axis=1) > 1e-5).all()

@@ -76,11 +76,6 @@ class Whitened(eqx.Module):
 Network = MLP | LayerNormMLP | Whitened
 
 
-def whiten(x: Float[Array, "n d"], shift: Float[Array, " d"], scale: Float[Array, " d"]) -> Float[Array, "n d"]:
-    """`Whitening(shift, scale)(x)`."""
-    return Whitening(shift, scale)(x)
-
-
 class Dynamics(eqx.Module):
     """A learned step: `s′ = s + net(s, a)`, in units of a typical step; where episodes can end, whether they do.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,15 +19,15 @@ class Whitening(eqx.Module):
     scale: Float[Array, " d"]
 
     @classmethod
-    def of(cls, states: Float[Array, "n d"], weights: Float[Array, " n"] | None = None) -> Whitening:
-        """By the mean and standard deviation of `states`, which may be weighted. Constant dimensions have scale 1."""
+    def of(cls, states: Any, weights: Float[Array, " n"] | None = None) -> Whitening:
+        """By the mean and standard deviation of `states` (n, d), which may be weighted. Constant dimensions have scale 1."""
         if weights is None:
             shift, scale = states.mean(axis=0), states.std(axis=0)
         else:
             total = jnp.maximum(weights.sum(), 1.0)
             shift = (weights[:, None] * states).sum(axis=0) / total
             scale = jnp.sqrt((weights[:, None] * (states - shift) ** 2).sum(axis=0) / total)
-        return cls(shift, jnp.where(scale > LEAST_SCALE, scale, 1.0))
+        return cls(jnp.asarray(shift), jnp.where(scale > LEAST_SCALE, scale, 1.0))
 
     @classmethod
     def identity(cls, size: int) -> Whitening:

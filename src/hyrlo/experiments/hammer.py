@@ -17,9 +17,9 @@ from hyrlo.backward.sac import MOTION as BACKWARD
 from hyrlo.baselines.distil import PRESETS as DISTIL
 from hyrlo.baselines.rlpd import PRESETS as RLPD
 from hyrlo.core.errors import HyrloError
-from hyrlo.core.networks import whiten
 from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import load_policy
+from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.distances import mmd2
@@ -191,7 +191,8 @@ def distances2(found: list[np.ndarray], wanted: list[np.ndarray]) -> list[float]
     by_step = []
     for x, y in zip(found, wanted, strict=True):
         spread_here = jnp.asarray(np.maximum(np.maximum(y.std(axis=0), 0.1 * everywhere), 1e-6))
-        white = (whiten(jnp.asarray(states), jnp.asarray(y.mean(axis=0)), spread_here) for states in (x, y))
+        whitening = Whitening(jnp.asarray(y.mean(axis=0)), spread_here)
+        white = (whitening(jnp.asarray(states)) for states in (x, y))
         by_step.append(round(float(mmd2(*white)), 6))
     return by_step
 

@@ -48,10 +48,10 @@ class DensityEstimator(Estimator):
 
     def __init__(self, spec: Spec, data: ObservationDataset, config: DensityConfig, key: PRNGKeyArray):
         self.spec, self.config = spec, config
-        units = gradient.offline_units(data, spec)
+        whitening = gradient.offline_whitening(data, spec)
         policy_key, _, feature_key = jax.random.split(fold_in(key, spec.horizon), 3)
-        self.goal_maker = gradient.goal_maker(feature_key, data, spec, units, config)
-        self.policies = gradient.initial_policies(policy_key, data, spec, 1, units, config)
+        self.goal_maker = gradient.goal_maker(feature_key, data, spec, whitening, config)
+        self.policies = gradient.initial_policies(policy_key, data, spec, 1, whitening, config)
         self.seen: list[Starts] = []
 
     def start(self) -> Stack:

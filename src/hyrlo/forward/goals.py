@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from hyrlo.core.networks import whiten
+from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import median_bandwidth, random_features
 
@@ -32,8 +32,8 @@ class Goals(NamedTuple):
 
     means: Float[Array, "k f"]
     frequencies: Float[Array, "k obs f"]
-    shift: Float[Array, "k obs"]
-    scale: Float[Array, "k obs"]
+    whitening: Whitening
+    """One for each step."""
     turn: Float[Array, "k obs obs"]
     real: Bool[Array, " k"]
 
@@ -44,8 +44,8 @@ class GoalMaker:
 
     data: ObservationDataset
     frequencies: Float[Array, "obs f"]
-    shift: Float[Array, " obs"]
-    scale: Float[Array, " obs"]
+    whitening: Whitening
+    """Of all offline states."""
     ends: bool
     units: Units
     moments: float
@@ -54,15 +54,13 @@ class GoalMaker:
         """Goals of steps h + 1 … stop, padded to k steps so that every h has the same shape."""
         steps = [self.data.padded(min(h + j, stop)) for j in range(1, k + 1)]
         states, weights = (jnp.stack(x) for x in zip(*steps, strict=True))
-        made = mean_features(
-            states, weights, self.frequencies, self.shift, self.scale, self.ends, self.units, self.moments
-        )
+        made = mean_features(states, weights, self.frequencies, self.whitening, self.ends, self.units, self.moments)
         return Goals(*made, jnp.arange(k) < stop - h)
 
 
 def features_of(states: Float[Array, "n obs"], goal: Goals, moments: float) -> Float[Array, "n f"]:
     """Features to compare with the mean features of one goal."""
-    return embed(whiten(states, goal.shift, goal.scale) @ goal.turn, goal.frequencies, moments)
+    return embed(goal.whitening(states) @ goal.turn, goal.frequencies, moments)
 
 
 @eqx.filter_jit
@@ -70,22 +68,21 @@ def mean_features(
     states: Float[Array, "k m obs"],
     weights: Float[Array, "k m"],
     frequencies: Array,
-    shift: Array,
-    scale: Array,
+    whitening: Whitening,
     ends: bool,
     units: Units,
     moments: float,
-) -> tuple[Array, Array, Array, Array, Array]:
+) -> tuple[Array, Array, Whitening, Array]:
     """All fields of `Goals` but the last. Each step has kernels of several widths, in its own median distances."""
     widths = jnp.resize(jnp.asarray(WIDTHS), (frequencies.shape[1],))
 
-    def one(args: tuple[Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
-        mean, own = (shift, scale) if units == "all" else own_spread(*args, scale, ends)
-        white = whiten(args[0], mean, own)
-        turn = decorrelating(white, args[1]) if units == "joint" else jnp.eye(len(mean))
+    def one(args: tuple[Array, Array]) -> tuple[Array, Array, Whitening, Array]:
+        own = whitening if units == "all" else own_whitening(*args, whitening, ends)
+        white = own(args[0])
+        turn = decorrelating(white, args[1]) if units == "joint" else jnp.eye(white.shape[1])
         white = white @ turn
         scaled = frequencies / (widths * jnp.maximum(median_bandwidth(white, white), 0.05))
-        return args[1] @ embed(white, scaled, moments), scaled, mean, own, turn
+        return args[1] @ embed(white, scaled, moments), scaled, own, turn
 
     return jax.lax.map(one, (states, weights))
 
@@ -104,10 +101,10 @@ def decorrelating(white: Float[Array, "m obs"], weights: Float[Array, " m"]) -> 
     return axes / jnp.sqrt(jnp.maximum(variances, LEAST_VARIANCE)) @ axes.T
 
 
-def own_spread(
-    states: Float[Array, "m obs"], weights: Float[Array, " m"], scale: Float[Array, " obs"], ends: bool
-) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]:
-    """Mean and standard deviation of the states of a step; the latter is not far below that of all states.
+def own_whitening(
+    states: Float[Array, "m obs"], weights: Float[Array, " m"], of_all: Whitening, ends: bool
+) -> Whitening:
+    """By the states of one step; its scale is not far below that of all states.
 
     Where episodes can end, only the states of those that have not are counted.
     """
@@ -115,7 +112,7 @@ def own_spread(
         going = weights * (states[:, -1] < 0.5)
         weights = jnp.where(going.sum() > 0, going / jnp.maximum(going.sum(), 1e-12), weights)
     mean = weights @ states
-    return mean, jnp.maximum(jnp.sqrt(weights @ (states - mean) ** 2), LEAST_SPREAD * scale)
+    return Whitening(mean, jnp.maximum(jnp.sqrt(weights @ (states - mean) ** 2), LEAST_SPREAD * of_all.scale))
 
 
 def unbiased_distance2(seen: Float[Array, "n f"], mean: Float[Array, " f"]) -> Float[Array, ""]:

@@ -24,10 +24,11 @@ from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP, Whitened
 from hyrlo.core.policies import Gaussian, Policy, Softmax, Stack
+from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward.dynamics import as_vectors, pasts
 from hyrlo.forward.fail import ForwardConfig
-from hyrlo.forward.goals import GoalMaker, Goals, Units, own_spread
+from hyrlo.forward.goals import GoalMaker, Goals, Units, own_whitening
 
 
 @dataclass(frozen=True)
@@ -154,38 +155,29 @@ def policy_at(policies: Policy, i: int | Int[Array, ""]) -> Policy:
     return jax.tree.map(lambda x: x[i], policies)
 
 
-def offline_units(data: ObservationDataset, spec: Spec) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]:
-    """Mean and standard deviation of all offline states; where episodes can end, of those that have not."""
+def offline_whitening(data: ObservationDataset, spec: Spec) -> Whitening:
+    """By all offline states; where episodes can end, by those that have not."""
     states = np.concatenate(data.steps)
-    if spec.ends:
-        states = states[states[:, -1] < 0.5]
-    scale = states.std(axis=0)
-    shift, scale = states.mean(axis=0), np.where(scale > 1e-6, scale, 1.0)
-    return jnp.asarray(shift.astype(np.float32)), jnp.asarray(scale.astype(np.float32))
+    return Whitening.of(states[states[:, -1] < 0.5] if spec.ends else states)
 
 
-def initial_policy(key: PRNGKeyArray, spec: Spec, shift: Array, scale: Array, config: GradientConfig) -> Policy:
+def initial_policy(key: PRNGKeyArray, spec: Spec, whitening: Whitening, config: GradientConfig) -> Policy:
     sizes = (spec.observation_size, config.hidden, config.hidden, spec.action_size or spec.actions)
-    network = Whitened(MLP.create(key, sizes, last_scale=0.01), shift, scale)
+    network = Whitened.create(MLP.create(key, sizes, last_scale=0.01), whitening)
     if isinstance(config, GaussianConfig):
         return Gaussian(network, jnp.full(spec.action_size, np.log(config.std)))
     return Softmax(network)
 
 
 def initial_policies(
-    key: PRNGKeyArray,
-    data: ObservationDataset,
-    spec: Spec,
-    block: int,
-    units: tuple[Array, Array],
-    config: GradientConfig,
+    key: PRNGKeyArray, data: ObservationDataset, spec: Spec, block: int, whitening: Whitening, config: GradientConfig
 ) -> Stack:
     """The same policy for all blocks, each with the units of its own step where `config.units` says so."""
     if config.units == "all":
-        return Stack.repeat(initial_policy(key, spec, *units, config), spec.horizon, block)
-    spreads = [own_spread(*data.padded(h), units[1], spec.ends) for h in range(0, spec.horizon, block)]
-    shifts, scales = (jnp.stack(x) for x in zip(*spreads, strict=True))
-    return Stack(eqx.filter_vmap(lambda a, b: initial_policy(key, spec, a, b, config))(shifts, scales), block)
+        return Stack.repeat(initial_policy(key, spec, whitening, config), spec.horizon, block)
+    each = [own_whitening(*data.padded(h), whitening, spec.ends) for h in range(0, spec.horizon, block)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *each)
+    return Stack(eqx.filter_vmap(lambda own: initial_policy(key, spec, own, config))(stacked), block)
 
 
 def with_units_of(policy: Policy, own: Policy) -> Policy:
@@ -195,10 +187,10 @@ def with_units_of(policy: Policy, own: Policy) -> Policy:
 
 
 def goal_maker(
-    key: PRNGKeyArray, data: ObservationDataset, spec: Spec, units: tuple[Array, Array], config: GradientConfig
+    key: PRNGKeyArray, data: ObservationDataset, spec: Spec, whitening: Whitening, config: GradientConfig
 ) -> GoalMaker:
     frequencies = jax.random.normal(key, (spec.observation_size, config.features // 2))
-    return GoalMaker(data, frequencies, *units, spec.ends, config.units, config.moments)
+    return GoalMaker(data, frequencies, whitening, spec.ends, config.units, config.moments)
 
 
 def steps_before(stop: int, horizon: int, n: int) -> Int[np.ndarray, "h n"]:

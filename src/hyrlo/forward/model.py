@@ -26,7 +26,6 @@ from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.networks import Dynamics
 from hyrlo.core.policies import Gaussian, Mixture, Policy, Stack, switch
-from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward import gradient
 from hyrlo.forward.dynamics import DynamicsConfig, add_steps, create_dynamics, create_memory, learn_dynamics, past_of
@@ -105,16 +104,16 @@ class ModelEstimator(Estimator):
         self.spec, self.data, self.config = spec, data, config
         self.block = config.share_steps or -(-spec.horizon // POLICIES)
         self.ahead = config.ahead if isinstance(config, VectorModelConfig) else 1
-        self.units = gradient.offline_units(data, spec)
+        self.whitening = gradient.offline_whitening(data, spec)
         self.policy_key, self.dynamics_key, feature_key = jax.random.split(fold_in(key, spec.horizon), 3)
-        self.goal_maker = gradient.goal_maker(feature_key, data, spec, self.units, config)
+        self.goal_maker = gradient.goal_maker(feature_key, data, spec, self.whitening, config)
         self.seen: list[Starts] = []
 
     def start(self) -> tuple:
         config, spec = self.config, self.spec
-        dynamics = create_dynamics(self.dynamics_key, spec, Whitening(*self.units), config.dynamics)
+        dynamics = create_dynamics(self.dynamics_key, spec, self.whitening, config.dynamics)
         memory = create_memory(spec, config.dynamics.memory, config.dynamics.history)
-        policies = gradient.initial_policies(self.policy_key, self.data, spec, self.block, self.units, config)
+        policies = gradient.initial_policies(self.policy_key, self.data, spec, self.block, self.whitening, config)
         return policies, dynamics, memory
 
     def forward(self, state: tuple) -> Stack:

@@ -24,7 +24,8 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.errors import HyrloError, check_positive
-from hyrlo.core.networks import MLP, pick, whiten
+from hyrlo.core.networks import MLP, pick
+from hyrlo.core.whitening import Whitening
 from hyrlo.distances import median_bandwidth, random_features
 from hyrlo.forward.minmax import Discriminator
 
@@ -236,10 +237,9 @@ class NetworkWitnesses(eqx.Module):
     ) -> NetworkWitnesses:
         mean = (online.mean(axis=0) + offline_weights @ offline) / 2
         variance = (((online - mean) ** 2).mean(axis=0) + offline_weights @ (offline - mean) ** 2) / 2
-        scale = jnp.where(variance > 1e-10, jnp.sqrt(variance), 1.0)
+        whitening = Whitening(mean, jnp.where(variance > 1e-10, jnp.sqrt(variance), 1.0))
         signs = 1.0 - 2.0 * (jnp.arange(config.restarts) % 2)
-        white = [whiten(x, mean, scale) for x in (online, offline)]
-        return cls(counts, white[0], white[1], offline_weights, signs, key, max(actions, 2), config)
+        return cls(counts, whitening(online), whitening(offline), offline_weights, signs, key, max(actions, 2), config)
 
     def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Float[Array, " n"]:
         return self.counts.embed(policy, batch)

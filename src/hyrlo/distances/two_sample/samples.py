@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from hyrlo.core.networks import whiten
+from hyrlo.core.whitening import Whitening
 from hyrlo.distances.mmd import squared_distances
 
 NEIGHBOURS = 100  # states of each sample from which the median distance is taken
@@ -55,7 +55,7 @@ class Pool(NamedTuple):
         shift = jnp.mean(states, axis=0, where=real[:, None])
         scale = jnp.std(states, axis=0, where=real[:, None])
         varies = scale > 1e-6 * (1 + jnp.abs(shift))
-        return cls(jnp.where(varies, whiten(states, shift, jnp.where(varies, scale, 1.0)), 0.0), is_data, real)
+        return cls(jnp.where(varies, Whitening(shift, jnp.where(varies, scale, 1.0))(states), 0.0), is_data, real)
 
 
 def median_distance(pool: Pool, n: int) -> Float[Array, ""]:
