@@ -125,26 +125,14 @@ def train(
     config = default_config(algo, world=world) if config is None else config
     check_finite(config)
     described, source = _source(algorithm, world, data, roll_in, config, seed)
-    settings = {
-        "format": FORMAT,
-        "algo": algo,
-        "env": world.name,
-        "env_options": world.options,
-        "horizon": world.spec.horizon,
-        "seed": seed,
-        "config": describe_config(config),
-        **described,
-        "curve_episodes": world.traits.curve_episodes if curve_episodes is None else curve_episodes,
-        "eval_episodes": world.traits.eval_episodes if eval_episodes is None else eval_episodes,
-        **({"command": command} if command else {}),
-        "versions": versions(),
-    }
+    settings = _settings(algo, world, seed, config, described, curve_episodes, eval_episodes, command)
     train_key, curve_key, final_key = jax.random.split(jax.random.key(seed), 3)
-    bars = progress if isinstance(progress, Progress) else Progress(enabled=progress)
-    listeners = [*callbacks, *([TensorBoard(Path(out) / "tensorboard")] if tensorboard and out is not None else [])]
     about: dict[str, Any] = {
-        "key": curve_key, "curve_episodes": settings["curve_episodes"], "progress": bars, "listeners": listeners,
-    }  # fmt: skip
+        "key": curve_key,
+        "curve_episodes": settings["curve_episodes"],
+        "progress": progress if isinstance(progress, Progress) else Progress(enabled=progress),
+        "listeners": [*callbacks, *_tensorboard(tensorboard, out)],
+    }
     run = MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
     if isinstance(run, RunDirectory) and (result := run.finished()):
         return Trained(load_policy(run.path), run.replay_metrics(), result)
@@ -157,6 +145,37 @@ def train(
         raise
     final = evaluate(model, policy, final_key, settings["eval_episodes"])
     return Trained(policy, run.metrics, _finish(run, settings, model, policy, final))
+
+
+def _settings(
+    algo: str,
+    world: World,
+    seed: int,
+    config: Any,
+    source: dict[str, Any],
+    curve_episodes: int | None,
+    eval_episodes: int | None,
+    command: str | None,
+) -> dict[str, Any]:
+    """`config.json`: all that is needed to repeat the run."""
+    return {
+        "format": FORMAT,
+        "algo": algo,
+        "env": world.name,
+        "env_options": world.options,
+        "horizon": world.spec.horizon,
+        "seed": seed,
+        "config": describe_config(config),
+        **source,
+        "curve_episodes": world.traits.curve_episodes if curve_episodes is None else curve_episodes,
+        "eval_episodes": world.traits.eval_episodes if eval_episodes is None else eval_episodes,
+        **({"command": command} if command else {}),
+        "versions": versions(),
+    }
+
+
+def _tensorboard(wanted: bool, out: str | Path | None) -> list[Callback]:
+    return [TensorBoard(Path(out) / "tensorboard")] if wanted and out is not None else []
 
 
 def _algorithm(algo: str, world: World) -> Algorithm:
