@@ -11,7 +11,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
 demo: $(READY)  ## train FOOBAR on the lock; leaves runs/demo/curve.png
