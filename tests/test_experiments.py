@@ -15,7 +15,8 @@ from hyrlo.core.errors import RunError
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
 from hyrlo.core.serialize import policy_fingerprint, save_policy
-from hyrlo.experiments import EXPERIMENTS, hammer
+from hyrlo.experiments import hammer
+from hyrlo.experiments.reproduce import find
 from hyrlo.experiments.runner import Finished, RunSpec, spread
 from hyrlo.runs.directory import roll_in_of
 
@@ -25,7 +26,7 @@ from hyrlo.runs.directory import roll_in_of
 def test_smoke(name, tmp_path, capsys):
     command = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
     assert main(command) == 0
-    runs = EXPERIMENTS[name].runs("smoke", 1)
+    runs = find(name).runs("smoke", 1)
     with open(tmp_path / "smoke" / name / f"{name}.csv") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == sum(spec.horizon if name == "estimators" else 1 for spec in runs)
@@ -61,7 +62,7 @@ def test_unknown_experiment_and_missing_runs_are_one_line(tmp_path, capsys):
 
 def test_episodes_to_solve_is_the_first_evaluation_that_is_good_enough():
     metrics = [{"episodes": e, "success_rate": s} for e, s in [(10, 0.1), (20, 0.95), (30, 0.5)]]
-    run = Finished(EXPERIMENTS["lock"].runs("smoke", 1)[0], {}, metrics)
+    run = Finished(find("lock").runs("smoke", 1)[0], {}, metrics)
     assert run.solved_after() == 20
     assert run.solved_after(0.99) is None
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == "3 (2, 4)"

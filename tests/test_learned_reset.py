@@ -14,7 +14,6 @@ from hyrlo.core.files import write_json
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Gaussian, Mixture, Softmax, Stack, Uniform, UniformBox
 from hyrlo.foobar import FoobarConfig, foobar
-from hyrlo.forward.fail import PRESETS as FAIL
 from hyrlo.runs.directory import MemoryRun, RunDirectory, kept_policy
 from hyrlo.runs.learned_reset import Actor
 
@@ -183,19 +182,19 @@ def test_directories_of_policies_and_runs(tmp_path):
 def test_a_foobar_run_keeps_its_roll_in(tmp_path, monkeypatch):
     """What is kept is the forward policy, and it is there before the backward pass ends."""
     forward = constant(2)
-    monkeypatch.setattr("hyrlo.foobar.forward_pass.fail", lambda *args: forward)
-    monkeypatch.setattr("hyrlo.foobar.backward_pass.psdp_trace", lambda *args: constant(0))
+    monkeypatch.setattr("hyrlo.foobar.fail", lambda *args: forward)
+    monkeypatch.setattr("hyrlo.foobar.psdp.psdp_trace", lambda *args: constant(0))
     run = RunDirectory(tmp_path / "run", {"algo": "foobar", "horizon": 6})
     with pytest.raises(HyrloError, match="holds no forward policy"):
         hyrlo.LearnedReset(gymnasium.make("MountainCar-v0"), run.path)
     model = hyrlo.make("lock", horizon=6).trace_model()  # the passes do not look at it
-    backward = foobar(model, None, FoobarConfig(FAIL["lean"]), jax.random.key(0), run)
+    backward = foobar(model, None, FoobarConfig(), jax.random.key(0), run)
     hyrlo.save_policy(run.path, backward)
     assert kept_policy(run.path, "roll_in").network.biases[0][2] == 100
     env = hyrlo.LearnedReset(gymnasium.make("MountainCar-v0"), run.path)
     assert int(env.actor(np.zeros(2), 0)) == 2
     assert env.horizon == 6
-    foobar(model, None, FoobarConfig(FAIL["lean"]), jax.random.key(0), MemoryRun())  # in memory nothing is kept
+    foobar(model, None, FoobarConfig(), jax.random.key(0), MemoryRun())  # in memory nothing is kept
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hyrlo.backward.sac import SacConfig
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Blend, Greedy
-from hyrlo.core.regression import FitConfig
+from hyrlo.core.regression import MlpSgd
 from hyrlo.experiments.stationary import EPSILON, StationaryTask, cpi_row
 from hyrlo.runs.algorithms import ALGORITHMS
 from hyrlo.runs.directory import MemoryRun
@@ -28,7 +28,7 @@ from hyrlo.theory.discounted import (
 from hyrlo.theory.finite_cpi import cpi_finite, exact_estimates, sampled_estimates
 
 EPS = 0.02
-FIT = FitConfig(model="mlp", solver="sgd", hidden=16, updates=150, learning_rate=5e-3, batch=128, restarts=2, rounds=1)
+FIT = MlpSgd(hidden=16, updates=150, learning_rate=5e-3, batch=128, restarts=2, rounds=1)
 
 
 def problem(seed, gamma, branching=2, states=6, actions=3):

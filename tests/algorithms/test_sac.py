@@ -16,11 +16,15 @@ from hyrlo.core.policies import Policy, SquashedGaussian
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.data.transitions import TransitionDataset, Transitions
 from hyrlo.runs.directory import MemoryRun
-from tests.algorithms.contract import sizes
 from tests.batches import recorded
 from tests.pointmass import PointMass
 
 KEY = jax.random.key(0)
+
+
+def sizes(config):
+    names = ("iterations", "collections", "episodes", "random_collections", "utd", "hidden", "batch", "replay")
+    return {name: getattr(config, name) for name in names}
 
 
 def numbered_batch(horizon, n, ended=None):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import multiprocessing
@@ -17,11 +16,12 @@ import numpy as np
 
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import read_json, write_atomically
+from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import policy_fingerprint
 from hyrlo.envs import make
 from hyrlo.runs.directory import first_difference, roll_in_of
 from hyrlo.runs.progress import Progress
-from hyrlo.runs.training import train
+from hyrlo.runs.training import describe_config, train
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RunSpec:
         path = self.path(base)
         if not self.finished(base):
             return False
-        wanted = {"algo": self.algo, "config": json.loads(json.dumps(dataclasses.asdict(self.config)))}
+        wanted = {"algo": self.algo, "config": json.loads(json.dumps(describe_config(self.config)))}
         first = self.begins_from(base)
         if first and (first / "result.json").exists():
             wanted["roll_in"] = policy_fingerprint(roll_in_of(first))
@@ -90,10 +90,9 @@ def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
     world = make(spec.env, spec.horizon, **spec.options)
     source = spec.source[0](world, spec.seed, **spec.source[1]) if spec.source else None
     first = spec.begins_from(base)
-    if first:
-        source = roll_in_of(first)
+    roll_in = roll_in_of(first) if first else source if isinstance(source, Policy) else None
     return train(
-        spec.algo, world, source, config=spec.config, seed=spec.seed, out=spec.path(base), resume=True,
+        spec.algo, world, None if roll_in else source, roll_in=roll_in, config=spec.config, seed=spec.seed, out=spec.path(base), resume=True,
         curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
         progress=Progress(enabled=label is not None, label=label or ""),
     ).result  # fmt: skip
