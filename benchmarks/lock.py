@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import gymnasium
 import jax
@@ -12,13 +13,17 @@ import numpy as np
 import hyrlo
 from benchmarks.measure import best_seconds, show, show_growth
 from hyrlo.core.access import Recorded
+from hyrlo.core.regression import LatentProjection
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import mmd2
 from hyrlo.envs import World
 from hyrlo.envs.lock_gym import VectorCombinationLock
 from hyrlo.foobar import FoobarConfig
-from hyrlo.forward.fail import PRESETS
-from hyrlo.forward.match import MatchConfig, match
+from hyrlo.forward.importance import PRESETS as IMPORTANCE
+from hyrlo.forward.importance import ImportanceConfig
+from hyrlo.forward.regression import PRESETS as REGRESSION
+from hyrlo.forward.regression import RegressionConfig
+from hyrlo.forward.witness import ExactMmd
 
 STEP = 10  # the forward step that is timed
 FEW_ROUNDS = (20, 60)  # of a game too long to be played whole; either has all of the game's 20 checks
@@ -31,15 +36,15 @@ class Sizes:
     horizon: int = 100
     episodes: int = 2000
     single_episodes: int = 20
-    paper: MatchConfig = PRESETS["paper"]
-    fast: MatchConfig = PRESETS["fast"]
+    paper: ImportanceConfig = IMPORTANCE["paper"]
+    fast: RegressionConfig = REGRESSION["fast"]
     horizons: tuple[int, ...] = (10, 25, 50, 100)
     online: tuple[int, ...] = (500, 1000, 2000, 4000)
     mmd: tuple[int, ...] = (1000, 2000, 4000, 8000)
 
 
 FULL = Sizes()
-QUICK_PAPER = replace(FULL.paper, samples=200, game=replace(FULL.paper.game, iterations=60, batch=100))
+QUICK_PAPER = replace(FULL.paper, samples=200, batch=100, game=replace(FULL.paper.game, iterations=60))
 QUICK_FAST = replace(FULL.fast, samples=200, game=replace(FULL.fast.game, iterations=60))
 QUICK = Sizes(STEP + 2, 200, 2, QUICK_PAPER, QUICK_FAST, horizons=(6,), online=(200,), mmd=(500, 1000))
 
@@ -83,15 +88,16 @@ def world_and_data(horizon: int) -> tuple[World, ObservationDataset]:
     return world, world.behaviour_data(seed=0, episodes=2000)
 
 
-def forward_seconds(horizon: int, config: MatchConfig) -> float:
+def forward_seconds(horizon: int, config: Any) -> float:
     """One step of FAIL, on a batch rolled in uniformly."""
     (world, data), key = world_and_data(horizon), jax.random.key(0)
     uniform, offline = hyrlo.Uniform(world.spec.actions), data.padded(STEP + 1)
     online = world.trace_model().record(key, uniform, config.samples, STEP, stop=STEP + 1)
-    return best_seconds(lambda: match(key, online, *offline, world.spec, config, STEP)[1])
+    estimator = config.estimator(world.spec, data, key)
+    return best_seconds(lambda: estimator.solve(key, online, *offline, STEP)[1])
 
 
-def scaled_seconds(horizon: int, config: MatchConfig) -> float:
+def scaled_seconds(horizon: int, config: Any) -> float:
     """The same from two short games, which tell what a round costs and what is paid once."""
     few, more = FEW_ROUNDS
     games = (replace(config.game, iterations=rounds) for rounds in FEW_ROUNDS)
@@ -102,8 +108,8 @@ def scaled_seconds(horizon: int, config: MatchConfig) -> float:
 def estimators(sizes: Sizes) -> None:
     """Seconds a forward step by estimator."""
     paper, fast, horizon = sizes.paper, sizes.fast, sizes.horizon
-    full_batch = replace(paper, game=replace(paper.game, batch=paper.samples))
-    exact = replace(full_batch, features=0)
+    full_batch = replace(paper, batch=paper.samples)
+    exact = replace(full_batch, witness=ExactMmd())
     timed = [
         ("importance, random features (paper)", paper, forward_seconds(horizon, paper)),
         ("importance, random features *", full_batch, scaled_seconds(horizon, full_batch)),
@@ -112,12 +118,12 @@ def estimators(sizes: Sizes) -> None:
     ]
     rows = []
     for name, config, seconds in timed:
-        counts = (config.samples, min(config.game.batch, config.samples), config.game.iterations)
+        counts = (config.samples, min(getattr(config, "batch", config.samples), config.samples), config.game.iterations)
         rows.append([name, *(f"{n:,}" for n in counts), f"{seconds:.2f}", f"{seconds / timed[0][2]:.2f}"])
     note = (
         f"* scaled up from games of {FEW_ROUNDS[0]} and {FEW_ROUNDS[1]} rounds; "
         "regression: after a uniform roll-in nearly all states are bad and there is nothing to fit, so that the fit is "
-        f"redone up to {fast.fit.rounds} rounds; else it stops once two restarts agree"
+        f"redone up to {LatentProjection.rounds} rounds; else it stops once two restarts agree"
     )
     columns = ["estimator", "samples", "batch", "rounds", "seconds", "ratio"]
     show(f"One forward step (h = {STEP}, H = {horizon})", columns, rows, note)
@@ -125,9 +131,9 @@ def estimators(sizes: Sizes) -> None:
 
 def growth_with_horizon(sizes: Sizes) -> None:
     """A whole training run, small and with the same work at every step: how often a fit is redone is luck."""
-    lean = hyrlo.config("foobar", "lean")
-    fit, game = replace(lean.forward.fit, rounds=1, updates=30), replace(lean.forward.game, iterations=60)
-    forward = replace(lean.forward, samples=200, fit=fit, game=game)
+    lean = hyrlo.config("foobar", preset="lean")
+    fit, game = replace(lean.backward.fit, rounds=1, updates=30), replace(lean.forward.game, iterations=60)
+    forward = replace(lean.forward, samples=200, game=game)
     config = FoobarConfig(forward, replace(lean.backward, samples=200, fit=fit))
     seconds, per_step, with_compilation = {}, [], []
     for horizon in sizes.horizons:
@@ -145,7 +151,7 @@ def growth_with_horizon(sizes: Sizes) -> None:
 def growth_with_samples(sizes: Sizes) -> None:
     """A forward step by online samples, and the exact MMD by samples of either side."""
     seconds = {n: forward_seconds(sizes.horizon, replace(sizes.paper, samples=n)) for n in sizes.online}
-    note = f"every round of the game sees {sizes.paper.game.batch} samples, however many there are"
+    note = f"every round of the game sees {sizes.paper.batch} samples, however many there are"
     show_growth("One forward step, importance with random features", "samples", seconds, note)
 
     seconds, memory, whole = {}, [], []

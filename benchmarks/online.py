@@ -42,8 +42,8 @@ def online_iterations(sizes: Sizes) -> None:
     rows = []
     for algo, horizon in (("hyq", sizes.hyq_horizon), ("briee", sizes.briee_horizon)):
         for preset in ("paper", "fast"):
-            config = hyrlo.config(algo, preset)
-            if sizes.updates:
+            config = hyrlo.config(algo, preset=preset)
+            if sizes.updates and hasattr(config, "updates"):
                 config = replace(config, updates=sizes.updates)
             seconds = iteration_seconds(algo, horizon, config)
             low, high = REFERENCE[algo]

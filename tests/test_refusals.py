@@ -159,7 +159,7 @@ def test_a_saved_policy_has_a_folder_of_its_own(whole, tmp_path):
 
 
 def test_resuming_nothing_says_so(tmp_path, capsys):
-    refused = ["--preset", "model", "--forward.track.ahead", "2"]  # by the algorithm, so that nothing is trained here
+    refused = [*SMALL, "--forward.game.learning-rate", "1e38"]  # the first step diverges
     assert run("train", "foobar", "lock", "--horizon", 3, *refused, "--out", tmp_path / "typo", "--resume") == 2
     assert f"no run in {tmp_path / 'typo'} yet" in capsys.readouterr().err
 

@@ -50,8 +50,8 @@ def small_data(path, horizon=3, size=2, n=20):
 
 
 SMALL = [
-    "--preset", "fast",
-    "--samples", "40", "--offline-samples", "20", "--features", "16", "--game.iterations", "5", "--game.batch", "16",
-    "--game.learning-rate", "0.001", "--fit.updates", "5", "--fit.restarts", "2", "--fit.rounds", "1",
+    "--forward", "regression",
+    "--samples", "40", "--offline-samples", "20", "--witness.features", "16", "--game.iterations", "5",
+    "--game.learning-rate", "0.001",
     "--curve-episodes", "4", "--eval-episodes", "4",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -43,9 +43,9 @@ class DiagnoseArgs:
     """Print JSON for programs."""
     max_episodes: int | None = None
     """Read the first N episodes of the data only (Minari, and trajectories in npz)."""
-    forward: Literal["regression", "importance", "model"] | None = None
+    forward: Annotated[str | None, tyro.conf.arg(metavar="regression|importance|model")] = None
     """Estimator of the forward passes (default: importance; for gym:<id> model)."""
-    preset: Literal["paper", "fast", "lean"] | None = None
+    preset: Annotated[str | None, tyro.conf.arg(metavar="paper|fast|lean")] = None
     """Budget of the forward passes."""
     samples: int | None = None
     """Online episodes per step and forward pass (default: the preset's)."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 from rich.table import Table
@@ -57,7 +57,7 @@ class TrainArgs:
     """First (or only) seed, of behaviour data and training."""
     seeds: int | None = None
     """Train this many seeds, each in a directory of its own."""
-    preset: Literal["paper", "fast", "lean"] | None = None
+    preset: Annotated[str | None, tyro.conf.arg(metavar="paper|fast|lean")] = None
     """Budget; sets the defaults of the options below."""
     out: str | None = None
     """Run directory (default: runs/ALGO-ENV-hH-seedS)."""
@@ -97,9 +97,9 @@ class RollInArgs:
 class ForwardArgs:
     """For algorithms with a forward pass."""
 
-    forward: Literal["regression", "importance", "model"] | None = None
+    forward: Annotated[str | None, tyro.conf.arg(metavar="regression|importance|model")] = None
     """Estimator of the forward pass (default: what suits ENV)."""
-    discriminator: Literal["mmd", "exact", "value", "value-network"] | None = None
+    discriminator: Annotated[str | None, tyro.conf.arg(metavar="mmd|exact|value|value-network")] = None
     """Discriminators of the forward pass (default: mmd)."""
 
 
@@ -107,7 +107,7 @@ class ForwardArgs:
 class ImproveArgs:
     """For FOOBAR."""
 
-    improve: Literal["psdp", "sac"] | None = None
+    improve: Annotated[str | None, tyro.conf.arg(metavar="psdp|sac")] = None
     """Backward pass (default: what suits ENV)."""
 
 
@@ -115,7 +115,7 @@ class ImproveArgs:
 class StationaryArgs:
     """For CPI."""
 
-    improve: Literal["sac", "cpi"] | None = None
+    improve: Annotated[str | None, tyro.conf.arg(metavar="sac|cpi")] = None
     """SAC, or Algorithm 5 (default: sac; cpi for preset paper)."""
 
 

@@ -10,7 +10,7 @@ class HyrloError(Exception):
 
 
 def check_positive(config: object, *names: str) -> None:
-    """Refuse a config in which one of these fields is not positive."""
+    """Reject a config in which one of these fields is not positive."""
     for name in names:
         value = getattr(config, name)
         if not value > 0:
@@ -18,7 +18,7 @@ def check_positive(config: object, *names: str) -> None:
 
 
 def check_finite(settings: Any, prefix: str = "--") -> None:
-    """Refuse numbers that are none, in a dataclass and those in it, by the names of their options."""
+    """Reject non-finite values in a dataclass and in those nested in it, by the names of their options."""
     for field in dataclasses.fields(settings):
         value, name = getattr(settings, field.name), prefix + field.name.replace("_", "-")
         if dataclasses.is_dataclass(value):
@@ -28,7 +28,7 @@ def check_finite(settings: Any, prefix: str = "--") -> None:
 
 
 def check_seed(seed: int, name: str = "--seed") -> None:
-    """Refuse what random number generators do."""
+    """Reject seeds that random number generators do not take."""
     if not 0 <= seed < 2**63:
         raise HyrloError(f"{name} is {seed}; give a whole number from 0 to 2^63 - 1")
 

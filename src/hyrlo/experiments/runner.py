@@ -92,8 +92,8 @@ def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
     first = spec.begins_from(base)
     roll_in = roll_in_of(first) if first else source if isinstance(source, Policy) else None
     return train(
-        spec.algo, world, None if roll_in else source, roll_in=roll_in, config=spec.config, seed=spec.seed, out=spec.path(base), resume=True,
-        curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
+        spec.algo, world, None if roll_in else source, roll_in=roll_in, config=spec.config, seed=spec.seed,
+        out=spec.path(base), resume=True, curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
         progress=Progress(enabled=label is not None, label=label or ""),
     ).result  # fmt: skip
 

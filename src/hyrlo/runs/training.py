@@ -125,6 +125,7 @@ def train(
     config = default_config(algo, world=world) if config is None else config
     check_finite(config)
     described, source = _source(algorithm, world, data, roll_in, config, seed)
+    model = _model(algorithm, world)
     settings = _settings(algo, world, seed, config, described, curve_episodes, eval_episodes, command)
     train_key, curve_key, final_key = jax.random.split(jax.random.key(seed), 3)
     about: dict[str, Any] = {
@@ -136,7 +137,6 @@ def train(
     run = MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
     if isinstance(run, RunDirectory) and (result := run.finished()):
         return Trained(load_policy(run.path), run.replay_metrics(), result)
-    model = _model(algorithm, world)
     try:
         policy = algorithm.train(model, source, config, train_key, run)
     except HyrloError:
