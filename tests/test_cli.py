@@ -22,7 +22,7 @@ RESULT_KEYS = {
 SMALL = [
     "--forward.samples", str(FORWARD), "--forward.offline-samples", "50", "--forward.witness.features", "32",
     "--forward.game.iterations", "20", "--forward.game.learning-rate", "0.001",
-    "--backward.samples", str(BACKWARD), "--backward.offline-samples", "50",
+    "--backward.samples", str(BACKWARD),
     "--backward.fit.updates", "20", "--backward.fit.restarts", "2", "--backward.fit.rounds", "1",
     "--curve-episodes", "20", "--eval-episodes", "50",
 ]  # fmt: skip
@@ -199,7 +199,7 @@ def test_bad_data_is_one_clear_line_and_leaves_nothing(kind, tmp_path, capsys):
         (["train", "distil", "lock", "--horizon", "3"], "give --roll-in"),
         (["train", "foobar", "lock", "--horizon", "3", "--forward.samples", "0"], "samples is 0"),
         (["train", "foobar", "lock", "--horizon", "3", "--backward.samples", "-4"], "samples is -4"),
-        (["train", "foobar"], "Missing"),
+        (["train", "foobar"], "give an environment"),
         (["train"], "give an algorithm"),
         (["eval", "nowhere"], "nowhere"),
         (["data", "inof", "x"], "unknown data command 'inof'; did you mean info"),
@@ -220,7 +220,7 @@ def test_wrong_commands_are_one_clear_line(argv, pattern, tmp_path, capsys, monk
     [
         (["--horizon", "4"], "has policies for 3 steps"),
         (["--horizon", "3", "--lock.actions", "5"], "has 10 actions, lock 5"),
-        (["--horizon", "3", "--data", "ok.npz"], "leave it or --roll-in out"),
+        (["--horizon", "3", "--data", "ok.npz"], "learns from a roll-in, not from states"),
     ],
 )
 def test_a_roll_in_that_does_not_fit_is_refused(options, said, finished, tmp_path, capsys, monkeypatch):

@@ -205,7 +205,7 @@ def a_run(tmp_path_factory):
     save_policy(path, world.spec.uniform())
     data = {"source": "lock behaviour data, seed 4", "fingerprint": world.behaviour_data(4, 200).fingerprint()}
     about = {"algo": "fail", "env": "lock", "env_options": world.options, "horizon": 3, "seed": 4}
-    write_json(path / "config.json", {**about, "config": {"offline_samples": 200}, "data": data})
+    write_json(path / "config.json", {"format": FORMAT, **about, "config": {"offline_samples": 200}, "data": data})
     return path
 
 

@@ -14,7 +14,7 @@ from hyrlo.core.files import write_json
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Gaussian, Mixture, Softmax, Stack, Uniform, UniformBox
 from hyrlo.foobar import FoobarConfig, foobar
-from hyrlo.runs.directory import MemoryRun, RunDirectory, kept_policy
+from hyrlo.runs.directory import FORMAT, MemoryRun, RunDirectory, kept_policy
 from hyrlo.runs.learned_reset import Actor
 
 
@@ -174,7 +174,7 @@ def test_directories_of_policies_and_runs(tmp_path):
     hyrlo.save_policy(tmp_path, constant(2))
     env = hyrlo.LearnedReset(gymnasium.make("MountainCar-v0"), tmp_path)
     assert env.horizon == 200  # the time limit
-    write_json(tmp_path / "config.json", {"algo": "fail", "horizon": 6})
+    write_json(tmp_path / "config.json", {"format": FORMAT, "algo": "fail", "horizon": 6})
     assert hyrlo.LearnedReset(gymnasium.make("MountainCar-v0"), str(tmp_path)).horizon == 6
     assert hyrlo.LearnedReset(gymnasium.make("MountainCar-v0"), str(tmp_path), horizon=3).horizon == 3
 
@@ -184,7 +184,7 @@ def test_a_foobar_run_keeps_its_roll_in(tmp_path, monkeypatch):
     forward = constant(2)
     monkeypatch.setattr("hyrlo.foobar.fail", lambda *args: forward)
     monkeypatch.setattr("hyrlo.foobar.psdp.psdp_trace", lambda *args: constant(0))
-    run = RunDirectory(tmp_path / "run", {"algo": "foobar", "horizon": 6})
+    run = RunDirectory(tmp_path / "run", {"format": FORMAT, "algo": "foobar", "horizon": 6})
     with pytest.raises(HyrloError, match="holds no forward policy"):
         hyrlo.LearnedReset(gymnasium.make("MountainCar-v0"), run.path)
     model = hyrlo.make("lock", horizon=6).trace_model()  # the passes do not look at it

@@ -11,7 +11,7 @@ import safetensors.numpy
 import hyrlo
 from hyrlo.runs.directory import MemoryRun
 from hyrlo.runs.training import versions
-from tests.test_cli import one_line_error, run, train_small
+from tests.test_cli import SMALL, one_line_error, run, train_small
 from tests.walks import KEY, message
 
 

@@ -13,6 +13,7 @@ import hyrlo
 from hyrlo.core.files import write_json
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
+from hyrlo.runs.directory import FORMAT
 from hyrlo.runs.render import render_run
 from tests.test_cli import one_line_error, run
 
@@ -24,7 +25,7 @@ def constant(action, actions, inputs):
 
 def save_run(path, env, horizon, policy, **options):
     path.mkdir(parents=True, exist_ok=True)
-    settings = {"algo": "fail", "env": env, "seed": 0, "horizon": horizon, "env_options": options}
+    settings = {"format": FORMAT, "algo": "fail", "env": env, "seed": 0, "horizon": horizon, "env_options": options}
     write_json(path / "config.json", settings)
     hyrlo.save_policy(path, policy)
     return path

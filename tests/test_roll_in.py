@@ -31,7 +31,7 @@ def stack(steps, every=1):
 )
 def test_a_roll_in_that_does_not_fit_is_refused(roll_in, said):
     with pytest.raises(HyrloError, match=said):
-        hyrlo.train("psdp-trace", hyrlo.make("lock", horizon=3), roll_in)
+        hyrlo.train("psdp-trace", hyrlo.make("lock", horizon=3), roll_in=roll_in)
 
 
 def test_the_shortest_stack_says_for_how_many_steps_there_is_a_policy():

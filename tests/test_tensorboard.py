@@ -27,8 +27,8 @@ def test_every_number_of_a_line_is_a_scalar(tmp_path):
     metrics = [line("forward", 0, 100, mmd=0.5)]
     board = TensorBoard(tmp_path / "tensorboard")
     assert not board.directory.exists()  # nothing is written before there is something to write
-    board(metrics)
-    board([*metrics, line("backward", 1, 250, loss=0.25)])
+    board(metrics[0])
+    board(line("backward", 1, 250, loss=0.25))
     read = scalars(board.directory)
     assert read["forward/mmd"] == [(100, 0.5)]
     assert read["backward/loss"] == [(250, 0.25)]
@@ -38,11 +38,12 @@ def test_every_number_of_a_line_is_a_scalar(tmp_path):
 
 def test_a_resumed_run_has_each_line_once(tmp_path):
     metrics = [line("forward", h, 100 * (h + 1), mmd=float(h)) for h in range(5)]
-    TensorBoard(tmp_path)(metrics[:3])  # the checkpoint knows of two of them
+    TensorBoard(tmp_path).replay(metrics[:3])  # the checkpoint knows of two of them
     later = TensorBoard(tmp_path)
-    later(metrics[:2])
-    later(metrics[:4])
-    later(metrics)
+    later.replay(metrics[:1])
+    later.replay(metrics[:2])
+    for new in metrics[2:]:
+        later(new)
     assert scalars(tmp_path)["forward/mmd"] == [(100 * (h + 1), float(h)) for h in range(5)]
 
 
@@ -58,7 +59,8 @@ def two_passes(model, source, config, key, run):
 
 
 def test_the_flag_writes_what_metrics_jsonl_holds(tmp_path, monkeypatch):
-    monkeypatch.setitem(ALGORITHMS, "fail", dataclasses.replace(ALGORITHMS["fail"], train=two_passes))
+    function = f"{__name__}:two_passes"
+    monkeypatch.setitem(ALGORITHMS, "fail", dataclasses.replace(ALGORITHMS["fail"], function=function))
     out = tmp_path / "run"
     arguments = ["train", "fail", "lock", "--horizon", 3, "--out", out, "--curve-episodes", 5, "--eval-episodes", 5]
     assert run(*arguments) == 0

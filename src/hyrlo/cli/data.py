@@ -91,7 +91,7 @@ def command_data(argv: Sequence[str]) -> None:
 
 
 def _data_collect(argv: Sequence[str]) -> None:
-    kind = with_environment(CollectArgs, first_positional(argv, CollectArgs))
+    kind = with_environment(CollectArgs, first_positional(argv, CollectArgs), argv)
     args = parse(kind, argv, "hyrlo data collect")
     if args.episodes < 1:
         raise HyrloError(f"--episodes is {args.episodes}; give at least 1")

@@ -55,7 +55,7 @@ class DiagnoseArgs:
 
 
 def command_diagnose(argv: Sequence[str]) -> None:
-    kind = with_environment(DiagnoseArgs, first_positional(argv, DiagnoseArgs))
+    kind = with_environment(DiagnoseArgs, first_positional(argv, DiagnoseArgs), argv)
     args = parse(kind, argv, "hyrlo diagnose")
     run = _read_run(args)
     seed = args.seed if args.seed is not None else run.settings.get("seed", 0) if run else 0

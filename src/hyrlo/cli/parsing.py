@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import tyro
 
 from hyrlo.core.errors import HyrloError, check_finite
-from hyrlo.envs.registry import find
+from hyrlo.envs.registry import ENVIRONMENTS, find
 
 Args = TypeVar("Args")
 HELP = ("-h", "--help")
@@ -73,9 +73,11 @@ def first_positional(argv: Sequence[str], kind: Any) -> str | None:
     return None
 
 
-def with_environment(kind: type[Args], env: str | None) -> type[Args]:
-    """`kind` with the options of an environment, as `--lock.*` for the locks."""
+def with_environment(kind: type[Args], env: str | None, argv: Sequence[str] = ()) -> type[Args]:
+    """`kind` with the options of an environment, as `--lock.*` for the locks; those of others are errors."""
     environment = find(env) if env else None
+    if env:
+        check_prefixes(env, argv)
     config = environment.config_class() if environment else None
     if environment is None or config is None or environment.option_prefix is None:
         return kind
@@ -90,6 +92,14 @@ def extended(
     made: Any = dataclasses.make_dataclass(kind.__name__, fields, bases=bases, kw_only=True)
     made.__doc__ = kind.__doc__
     return made
+
+
+def check_prefixes(env: str, argv: Sequence[str]) -> None:
+    """Reject the options of other environments."""
+    own = find(env).option_prefix
+    for prefix in {e.option_prefix for e in ENVIRONMENTS.values()} - {own, None}:
+        if any(word.startswith(f"--{prefix}.") for word in argv):
+            raise HyrloError(f"{env}: --{prefix}.* options are for other environments; leave them out")
 
 
 def environment_options(args: Any) -> dict[str, Any]:

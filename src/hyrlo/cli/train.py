@@ -174,8 +174,21 @@ def _first_look(algorithm: Algorithm, argv: Sequence[str], helping: bool) -> Any
     env = first_positional(argv, kind)
     if env is None and not helping:
         raise HyrloError(f"{prog}: give an environment, e.g. `{prog} {EXAMPLE_ENV}`; see `hyrlo list`")
+    _check_misplaced(algorithm, argv)
     words = [EXAMPLE_ENV, *argv] if env is None else list(argv)
-    return parse_known(with_environment(kind, env or EXAMPLE_ENV), words, prog)
+    return parse_known(with_environment(kind, env or EXAMPLE_ENV, argv), words, prog)
+
+
+def _check_misplaced(algorithm: Algorithm, argv: Sequence[str]) -> None:
+    """Options of other algorithms that are easily mistaken: say what to use instead."""
+    given = {word.split("=")[0] for word in argv}
+    name, kind = algorithm.name, algorithm.learns_from
+    if "--roll-in" in given and kind != "roll-in":
+        raise HyrloError(f"--roll-in: {name} takes no roll-in; it is for psdp-trace, cpi and distil")
+    if "--data" in given and kind == "roll-in":
+        raise HyrloError(f"--data: {name} learns from a roll-in, not from states; give --roll-in, or use foobar")
+    if "--data" in given and kind == "nothing":
+        raise HyrloError(f"--data: {name} learns from the world alone; leave it out")
 
 
 def _all_options(algorithm: Algorithm, argv: Sequence[str], env: str, config: Any) -> Any:
