@@ -23,6 +23,7 @@ from hyrlo.distances.two_sample import Comparison, Effects, MmdTest, TestConfig
 from hyrlo.envs import make
 from hyrlo.envs.lock import BAD, LockConfig, behaviour_occupancy
 from hyrlo.experiments.diagnose import data_occupancy, dynamics, exact_reach, truth
+from hyrlo.runs.directory import FORMAT
 from tests.test_inadmissible import exact_model
 
 TEST = TestConfig(most=100, permutations=99, updates=300, resamples=50)
@@ -228,7 +229,9 @@ def test_errors_are_one_line(a_run, tmp_path, capsys, monkeypatch):
     (tmp_path / "many" / "seed-0").mkdir(parents=True)
     (tmp_path / "many" / "seed-0" / "config.json").write_text("{}")
     (tmp_path / "foobar").mkdir()
-    (tmp_path / "foobar" / "config.json").write_text('{"algo": "foobar", "env": "lock", "horizon": 3}')
+    (tmp_path / "foobar" / "config.json").write_text(
+        f'{{"format": {FORMAT}, "algo": "foobar", "env": "lock", "horizon": 3}}'
+    )
     (tmp_path / "other").mkdir()
     save_policy(tmp_path / "other", make("lock-benign", 3).spec.uniform())
     for argv, pattern in (

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hyrlo.core.access import ResetModel, TraceModel, evaluate
     from hyrlo.core.errors import AccessError, DataError, HyrloError, RunError
     from hyrlo.core.policies import Policy, Uniform, switch
-    from hyrlo.core.serialize import load_policy, save_policy
+    from hyrlo.core.serialize import load_policy, register, save_policy
     from hyrlo.data.readers import read_states
     from hyrlo.data.states import ObservationDataset
     from hyrlo.data.transitions import TransitionDataset
@@ -24,7 +24,7 @@ _MODULES = {
     "hyrlo.core.access": ("ResetModel", "TraceModel", "evaluate"),
     "hyrlo.core.errors": ("AccessError", "DataError", "HyrloError", "RunError"),
     "hyrlo.core.policies": ("Policy", "Uniform", "switch"),
-    "hyrlo.core.serialize": ("load_policy", "save_policy"),
+    "hyrlo.core.serialize": ("load_policy", "register", "save_policy"),
     "hyrlo.data.readers": ("read_states",),
     "hyrlo.data.states": ("ObservationDataset",),
     "hyrlo.data.transitions": ("TransitionDataset",),
@@ -56,6 +56,7 @@ __all__ = [
     "load_run",
     "make",
     "read_states",
+    "register",
     "save_policy",
     "switch",
     "train",

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from hyrlo.core import networks, policies
-from hyrlo.core.errors import RunError
+from hyrlo.core.errors import HyrloError, RunError
 from hyrlo.core.files import read_json, write_atomically, write_json
 from hyrlo.core.policies import Policy
 
@@ -27,6 +27,30 @@ MODULES: dict[str, type[eqx.Module]] = {
     for cls in vars(module).values()
     if isinstance(cls, type) and issubclass(cls, eqx.Module) and cls.__module__ == module.__name__
 }
+"""The modules that can be saved and loaded, by name."""
+Module = TypeVar("Module", bound=type[eqx.Module])
+
+
+def register(cls: Module) -> Module:
+    """Let an Equinox module of your own be saved and loaded, such as a `Policy`. A class decorator.
+
+    Register it under the same name wherever its policies are loaded.
+    """
+    known = MODULES.get(cls.__name__)
+    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise HyrloError(f"register: {cls.__name__} is the name of {known.__module__}.{known.__qualname__}; rename it")
+    MODULES[cls.__name__] = cls
+    return cls
+
+
+def check_registered(value: Any) -> None:
+    """Reject modules that could not be loaded again."""
+    for module in jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, eqx.Module)):
+        if isinstance(module, eqx.Module):
+            name = type(module).__name__
+            if MODULES.get(name) is not type(module):
+                raise HyrloError(f"{name} cannot be saved: hyrlo does not know it; decorate it with @hyrlo.register")
+            check_registered(tuple(getattr(module, field.name) for field in dataclasses.fields(module)))
 
 
 def describe(value: Any, tensors: dict[str, np.ndarray], path: str = "") -> Any:
@@ -48,13 +72,15 @@ def describe(value: Any, tensors: dict[str, np.ndarray], path: str = "") -> Any:
 
 
 def rebuild(tree: Any, tensors: Mapping[str, np.ndarray]) -> Any:
-    """The inverse of `describe`; only modules of this package are ever made."""
+    """The inverse of `describe`; only registered modules are ever made."""
     if not isinstance(tree, dict):
         return tree
     if "tensor" in tree:
         return jnp.asarray(tensors[tree["tensor"]])
     if "tuple" in tree:
         return tuple(rebuild(v, tensors) for v in tree["tuple"])
+    if tree["module"] not in MODULES:
+        raise RunError(f"unknown module {tree['module']}: import the code that registers it with hyrlo.register")
     cls = MODULES[tree["module"]]
     module = object.__new__(cls)
     for name, value in tree["fields"].items():
@@ -84,6 +110,7 @@ def load_tree(path: Path) -> tuple[Any, dict[str, Any]]:
 
 def save_policy(directory: str | Path, policy: Policy) -> None:
     """Into a directory, made if need be: `policy.safetensors` (arrays) and `policy.json` (structure)."""
+    check_registered(policy)
     tensors: dict[str, np.ndarray] = {}
     tree = describe(policy, tensors)
     _check_finite(tensors, Path(directory) / "policy.safetensors")
