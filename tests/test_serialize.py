@@ -33,7 +33,7 @@ def test_a_registered_policy_is_saved_and_loaded(registered, tmp_path):
 
 
 def test_a_policy_that_nobody_registered_is_an_error_before_anything_is_written(tmp_path):
-    with pytest.raises(hyrlo.HyrloError, match=r"Threshold cannot be saved.*@hyrlo.register"):
+    with pytest.raises(hyrlo.HyrloError, match=r"Threshold cannot be saved.*@hyrlo\.register"):
         hyrlo.save_policy(tmp_path / "new", Mixture(Uniform(2), Threshold(jnp.asarray(0.5)), jnp.asarray(0.5)))
     assert not (tmp_path / "new").exists()
 
@@ -48,5 +48,5 @@ def test_loading_without_its_code_says_what_to_do(registered, tmp_path, monkeypa
 def test_names_are_taken_once(registered):
     assert hyrlo.register(registered) is registered  # again is fine: notebooks run cells twice
     other = type("Uniform", (hyrlo.Policy,), {"act": Threshold.act})
-    with pytest.raises(hyrlo.HyrloError, match="is the name of hyrlo.core.policies.Uniform"):
+    with pytest.raises(hyrlo.HyrloError, match=r"is the name of hyrlo\.core\.policies\.Uniform"):
         hyrlo.register(other)
