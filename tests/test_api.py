@@ -84,7 +84,7 @@ def test_a_preset_is_a_budget_and_the_variant_follows_from_the_world_or_a_choice
 def test_single_options_are_replaced_by_dotted_names():
     config = hyrlo.config("foobar", preset="fast", **{"forward.samples": 800, "backward.fit.restarts": 3})
     assert (config.forward.samples, config.backward.fit.restarts) == (800, 3)
-    with pytest.raises(hyrlo.HyrloError, match="no option forward.sampels; did you mean samples"):
+    with pytest.raises(hyrlo.HyrloError, match=r"no option forward\.sampels; did you mean samples"):
         hyrlo.config("foobar", **{"forward.sampels": 800})
 
 

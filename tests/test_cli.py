@@ -99,6 +99,38 @@ def test_help_helps(argv, capsys):
     assert "hyrlo" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "foobar lock", "foobar lock --preset paper", "foobar lock --improve sac", "foobar lock --explore 0.1",
+        "foobar gym:Pendulum-v1", "foobar gym:CartPole-v1", "foobar hammer-binary", "fail lock", "hyq lock", "briee lock",
+    ],
+)  # fmt: skip
+def test_help_shows_at_most_forty_options_that_apply(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run("train", *words.split(), "--help") == 0
+    text = capsys.readouterr().out
+    assert 15 < len(re.findall(r"^│ --", text, re.M)) <= 40
+    assert len(text.splitlines()) <= 120
+    assert ("--lock." in text) == ("lock" in words)
+
+
+def test_all_options_are_shown_if_asked_for_and_hidden_ones_are_taken(capsys, tmp_path):
+    assert run("train", "foobar", "gym:Pendulum-v1", "--help") == 0
+    assert "--backward.tau" not in capsys.readouterr().out
+    assert run("train", "foobar", "gym:Pendulum-v1", "--help-all") == 0
+    assert "--backward.tau" in capsys.readouterr().out
+    sizes = "--horizon 2 --iterations 1 --episodes 2 --hidden 4 --replay 50 --curve-episodes 2 --eval-episodes 2"
+    assert run("train", "sac", "lock", *sizes.split(), "--tau", "0.01", "--out", tmp_path / "run") == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["tau"] == 0.01
+
+
+def test_values_of_options_are_not_taken_for_environments(capsys):
+    """The folder's name used to change the defaults."""
+    assert run("train", "foobar", "lock", "--out", "hammer-binary", "--help") == 0
+    assert "--lock.noise" in capsys.readouterr().out
+
+
 def test_presets_set_the_defaults(capsys):
     run("train", "foobar", "--preset", "paper", "--help")
     paper = capsys.readouterr().out

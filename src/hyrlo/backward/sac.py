@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -37,6 +37,10 @@ from hyrlo.core.whitening import Whitening
 class SacConfig:
     """Soft actor-critic that collects several episodes at once."""
 
+    expert: ClassVar[tuple[str, ...]] = (
+        "random_collections", "batch", "layers", "layer_norm", "num_qs", "num_min_qs", "actor_value", "actor_every",
+        "last_learning_rate", "tau", "temperature", "entropy_in_backup", "average", "ends_at_horizon", "replay",
+    )  # fmt: skip
     iterations: int = 40
     """Points of the curve, each with an evaluation and a checkpoint."""
     collections: int = 4

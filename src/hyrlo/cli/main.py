@@ -5,6 +5,7 @@ Errors are one line, `error: what, where, what to do`, with exit code 2. A comma
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -44,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except HyrloError as error:
         return _fail(str(error))
+    except BrokenPipeError:  # as in `hyrlo list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         then = ", then --resume" if argv[0] == "train" else ""

@@ -16,7 +16,7 @@ from hyrlo.core.errors import HyrloError, check_finite
 from hyrlo.envs.registry import ENVIRONMENTS, find
 
 Args = TypeVar("Args")
-HELP = ("-h", "--help")
+HELP = ("-h", "--help", "--help-all")
 
 
 def parse(kind: type[Args], argv: Sequence[str], prog: str, description: str | None = None) -> Args:

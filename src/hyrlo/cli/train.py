@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
+from hyrlo.cli.help import count, usual
 from hyrlo.cli.output import number, out, say
 from hyrlo.cli.parsing import (
     HELP,
@@ -34,6 +35,7 @@ from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import World, check_name, make, traits_of
+from hyrlo.envs.registry import find
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.directory import check_seeds, summarise
@@ -142,7 +144,7 @@ def command_train(argv: Sequence[str]) -> None:
     data = None if helping else _read_data(algorithm, first)
     world = None if helping else _world(first, data)
     config = _config(algorithm, first, world)
-    args = _all_options(algorithm, argv[1:], first.env, config)
+    args = _all_options(algorithm, argv[1:], first.env, config, helping)
     _check(args)
     command = shlex.join(["hyrlo", "train", *argv])
     assert world is not None
@@ -191,11 +193,15 @@ def _check_misplaced(algorithm: Algorithm, argv: Sequence[str]) -> None:
         raise HyrloError(f"--data: {name} learns from the world alone; leave it out")
 
 
-def _all_options(algorithm: Algorithm, argv: Sequence[str], env: str, config: Any) -> Any:
-    prog = f"hyrlo train {algorithm.name}"
+def _all_options(algorithm: Algorithm, argv: Sequence[str], env: str, config: Any, helping: bool) -> Any:
+    about = f"{algorithm.summary}. Options that apply to {env}:"
+    if helping and "--help-all" not in argv:
+        everything, config = count(config), usual(config)
+        about += f" ({everything - count(config)} more with --help-all)" if count(config) < everything else ""
+    argv = ["--help" if word == "--help-all" else word for word in argv]
     fields: list[Any] = [("config", Annotated[type(config), tyro.conf.arg(name="")], field(default=config))]
     kind = extended(with_environment(_kind(algorithm), env), fields)
-    return parse(kind, argv, f"{prog} {env}", f"{algorithm.summary}. Options that apply to {env}:")
+    return parse(kind, argv, f"hyrlo train {algorithm.name} {env}", about)
 
 
 def _config(algorithm: Algorithm, args: Any, world: World | None) -> Any:
@@ -207,7 +213,7 @@ def _config(algorithm: Algorithm, args: Any, world: World | None) -> Any:
     try:  # for help, an environment that cannot be made is none to complain about
         return configure(algorithm.name, world=make(args.env, args.horizon, **environment_options(args)), **choices)
     except HyrloError:
-        traits = traits_of(args.env)
+        traits = find(args.env).world_class().default_traits
         suited: dict[str, Any] = {
             "motion": traits.motion,
             "default_forward": traits.forward,

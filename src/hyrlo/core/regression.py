@@ -27,6 +27,8 @@ NEAR = 0.1  # a restart is near the best if it explains this share less of what 
 class FitConfig:
     """Least-squares regression on (s, a): what every way to fit has."""
 
+    expert: ClassVar[tuple[str, ...]] = ("rounds", "held_out", "decay")
+    """Options that only `--help-all` shows."""
     updates: int = 120
     """Gradient steps of each restart."""
     learning_rate: float = 0.02
@@ -71,7 +73,7 @@ class LatentSgd(FitConfig):
     latents: int = 3
     """Number of latent states."""
     batch: int = 128
-    """RegressionData per update."""
+    """Samples per update."""
     ridge: float = 1.0
     """Pseudo-samples per latent state and action of the final head, all at the mean target."""
 
@@ -83,7 +85,7 @@ class MlpSgd(FitConfig):
     hidden: int = 64
     """Width of the hidden layer."""
     batch: int = 128
-    """RegressionData per update."""
+    """Samples per update."""
 
 
 LatentFit = LatentProjection | LatentSgd

@@ -10,7 +10,7 @@ starting from the policies of the steps before. An `Objective` says how s_{h+j} 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -35,6 +35,9 @@ from hyrlo.forward.goals import GoalMaker, Goals, Units, own_whitening
 class GradientConfig(ForwardConfig):
     """Forward pass by gradient descent on the MMD: what its estimators have in common."""
 
+    expert: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "batch", "features", "moments", "entropy", "std", "std_floor", "explore", "explore_std", "dynamics",
+    )  # fmt: skip
     samples: int = 100
     """Online episodes per round."""
     rounds: int = 2

@@ -10,6 +10,7 @@ h + 1 and d those that follow uniform actions at h. Its gradient asks for states
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -30,6 +31,7 @@ from hyrlo.distances import median_bandwidth, random_features
 class SeekConfig:
     """The exploring forward pass."""
 
+    expert: ClassVar[tuple[str, ...]] = ("features", "components", "ridge", "fit")
     share: float = 0.5
     """Share of the roll-ins of the backward pass that explore."""
     samples: int = 2000

@@ -297,7 +297,9 @@ def describe_config(config: Any) -> dict[str, Any]:
     described: dict[str, Any] = {"type": type(config).__name__}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        described[field.name] = describe_config(value) if dataclasses.is_dataclass(value) else value
+        if dataclasses.is_dataclass(value):
+            value = describe_config(value)
+        described[field.name] = getattr(value, "__qualname__", repr(value)) if callable(value) else value
     return described
 
 
