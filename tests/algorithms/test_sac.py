@@ -86,6 +86,7 @@ def one_state(reward, config, state=0.0):
     return spec, full._replace(actions=jnp.arange(8) % 2, states=jnp.full((8, 1), state), added=jnp.asarray(8))
 
 
+@pytest.mark.slow
 def test_half_of_a_batch_is_offline():
     """Online a state pays 0, offline it pays 1: critics learn the mean of what they are shown."""
     config = s.SacConfig(hidden=16, batch=64, replay=8, critics=3, subset=2)
