@@ -315,6 +315,7 @@ def test_which_steps_must_be_flagged():
     assert truth(make("lock-adversarial", 10), config) == (set(range(1, 11)), {0})
 
 
+@pytest.mark.slow
 def test_reproduce_reports_from_stored_runs(tmp_path, capsys):
     command = ["reproduce", "diagnose", "--scale", "smoke", "--out", tmp_path]
     assert run(*command) == 0

@@ -16,6 +16,7 @@ from tests.locks import Always
 from tests.walks import SMALL, WALK, small_data, walk
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_one_line_and_the_run_resumes(tmp_path):
     trap = tmp_path / "trap"
     trap.write_text("")

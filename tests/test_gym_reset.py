@@ -91,6 +91,7 @@ def test_simulators_go_back_to_a_state_exactly():
     assert "get_state" in message(lambda: resettable(gymnasium.make("CartPole-v1")))
 
 
+@pytest.mark.slow
 def test_psdp_runs_with_resets(tmp_path):
     data = tmp_path / "d.npz"
     assert main(["data", "collect", "gym:CartPole-v1", "--horizon", "30", "--episodes", "40", "--out", str(data)]) == 0

@@ -156,6 +156,7 @@ def tiny_data(path, env, horizon, episodes=60, **options):
     return str(path)
 
 
+@pytest.mark.slow
 def test_train_and_eval_by_name(tmp_path, capsys):
     data, out = tiny_data(tmp_path / "d.npz", NAME, 3), tmp_path / "run"
     command = ["train", "fail", NAME, "--data", data, "--out", str(out), *SHORT, *options("", FORWARD)]
@@ -196,6 +197,7 @@ def test_errors_are_one_line(argv, said, tmp_path, capsys, monkeypatch):
     assert said.format(data="data.npz") in one_line_error(capsys)
 
 
+@pytest.mark.slow
 def test_another_hand_needs_no_code(tmp_path):
     """`gym:` finds what Gymnasium-Robotics registers; FOOBAR runs on it with both passes."""
     env = "gym:AdroitHandDoor-v1"
@@ -234,6 +236,7 @@ def weights(path, **changed):
     return arrays
 
 
+@pytest.mark.slow
 def test_logs_are_refused_in_one_line_before_anything_is_played(tmp_path):
     """As a script: no warning of Python's either."""
     command = [sys.executable, "-m", "hyrlo.experiments.hammer_logs", "--out"]

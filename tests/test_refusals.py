@@ -54,6 +54,7 @@ def test_a_config_in_python_is_checked_as_well():
     assert "--gamma is nan" in message(lambda: hyrlo.train("sac", hyrlo.make("lock", 2), config=config))
 
 
+@pytest.mark.slow
 def test_training_that_diverges_is_stopped_where_it_does(tmp_path, capsys):
     assert train_small(tmp_path / "run", "--backward.fit.learning-rate", "1e38") == 2
     assert "backward at step 2: loss is" in one_line_error(capsys)

@@ -76,6 +76,7 @@ def test_the_permutation_test_keeps_its_level_and_has_power():
 # The classifier
 
 
+@pytest.mark.slow
 def test_a_classifier_that_memorises_finds_nothing_where_nothing_is():
     """Many dimensions, few states: on the states it was trained on it would tell the two apart almost perfectly."""
     steps, n = 60, 40
@@ -135,6 +136,7 @@ SHIFTS = [0.0, 0.0, 1.5, 0.0, 0.3, 0.0]
 OURS, THEIRS = [normal(150, 2) for _ in SHIFTS], [normal(150, 2, shift=s) for s in SHIFTS]
 
 
+@pytest.mark.slow
 def test_false_alarms_are_controlled_over_steps():
     """Benjamini–Hochberg by its definition: adjusted p_(i) = min over j ≥ i of m p_(j) / j. And same seed, same numbers."""
     found, again = (compare(OURS, THEIRS, SMALL, seed=3) for _ in range(2))

@@ -10,6 +10,7 @@ from hyrlo.runs.algorithms import ALGORITHMS
 from hyrlo.runs.directory import MemoryRun, RunDirectory
 from tests.algorithms import contract
 
+pytestmark = pytest.mark.slow
 every_algorithm = pytest.mark.parametrize("algo", sorted(contract.VARIANTS))
 
 

@@ -106,6 +106,7 @@ def sampled():
     return mdp, roll_in, policy, DiscountedTraceModel(DiscountedEnv.create(mdp, horizon=40))
 
 
+@pytest.mark.slow
 def test_sampled_estimates_are_right(sampled):
     mdp, roll_in, policy, model = sampled
     exact = exact_estimates(mdp, roll_in)(policy, 0)
@@ -115,6 +116,7 @@ def test_sampled_estimates_are_right(sampled):
     assert model.ledger.episodes == 40_000
 
 
+@pytest.mark.slow
 def test_the_estimated_advantage_is_unbiased_whatever_q(sampled):
     mdp, roll_in, _, model = sampled
     key = jax.random.key(1)
@@ -151,6 +153,7 @@ def network_problem():
     return world, table_policy(world.behaviour(0.8)), config
 
 
+@pytest.mark.slow
 def test_networks_improve_a_policy_and_stop(network_problem):
     world, source, config = network_problem
     model, run = world.trace_model(), MemoryRun(curve_episodes=20)

@@ -300,6 +300,7 @@ def test_actions_that_are_felt_later_want_policies_that_look_ahead(ahead, limits
     assert limits[0] < off < limits[1]
 
 
+@pytest.mark.slow
 def test_each_policy_ahead_is_moved_by_its_own_steps():
     config = VectorModelConfig(ahead=2, hidden=8, updates=3, features=16, dynamics=DynamicsConfig(hidden=8))
     spec, one = PointMass(horizon=2).spec, jnp.ones(1)
@@ -321,6 +322,7 @@ class Stopped(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_what_is_half_learned_ahead_survives_a_stop(tmp_path, monkeypatch):
     """Two policies of two steps at a time, in a horizon of five: the same bytes, and all windows end with the horizon."""
     config = dataclasses.replace(

@@ -99,6 +99,7 @@ def one_state(reward, config, state=0.0):
     return spec, full_replay(spec, config, rewards=rewards, ended=jnp.ones(8, bool), states=states)
 
 
+@pytest.mark.slow
 def test_half_of_a_batch_is_offline():
     """Online a state pays 0, offline it pays 1: critics learn the mean of what they are shown."""
     config = s.SacConfig(hidden=16, batch=64, replay=8, num_qs=3, num_min_qs=2)

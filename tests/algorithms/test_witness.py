@@ -98,6 +98,7 @@ def network_problem(restarts=4, **options):
     return problem, jnp.full(150, 1 / 150)
 
 
+@pytest.mark.slow
 def test_ascent_comes_near_the_best_witness_of_a_small_class():
     """Networks that climb over the rounds of a game, against many restarts and against random networks."""
     problem, seen = network_problem(ascent=5)
