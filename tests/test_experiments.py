@@ -110,10 +110,10 @@ def test_a_run_of_another_algorithm_or_roll_in_is_not_taken_for_this_one(tmp_pat
 
 def test_the_hammer_from_scratch_has_at_least_the_steps_of_both_passes():
     ours, scratch = (hammer.spec_of(group, 0, "paper").config for group in ("foobar", "sac"))
-    horizon, track = hammer.HORIZON["paper"], ours.forward.track
-    windows = sum(min(h + track.ahead, horizon) for h in range(horizon))
-    forward = track.rounds * ours.forward.samples * windows
+    horizon, config = hammer.HORIZON["paper"], ours.forward
+    windows = sum(min(h + config.ahead, horizon) for h in range(horizon))
+    forward = config.rounds * config.samples * windows
     both, alone = (
-        (c.iterations * c.collections + c.random_collections) * c.episodes * horizon for c in (ours.sac, scratch)
+        (c.iterations * c.collections + c.random_collections) * c.episodes * horizon for c in (ours.backward, scratch)
     )
     assert forward + both <= alone < 1.1 * (forward + both)

@@ -15,7 +15,6 @@ from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Blend, Greedy
 from hyrlo.core.regression import MlpSgd
 from hyrlo.experiments.stationary import EPSILON, StationaryTask, cpi_row
-from hyrlo.runs.algorithms import ALGORITHMS
 from hyrlo.runs.directory import MemoryRun
 from hyrlo.theory.discounted import (
     DiscountedEnv,
@@ -185,9 +184,9 @@ def test_samples_of_the_last_steps_have_few_rewards_left():
 
 
 def test_presets_and_refusals(tmp_path):
-    presets = ALGORITHMS["cpi"].presets
-    assert isinstance(presets["fast"], SacConfig)
-    assert isinstance(presets["paper"], CpiConfig)
+    assert isinstance(hyrlo.config("cpi"), SacConfig)
+    assert isinstance(hyrlo.config("cpi", preset="paper"), CpiConfig)
+    assert isinstance(hyrlo.config("cpi", improve="cpi"), CpiConfig)
     with pytest.raises(HyrloError, match="actions must be discrete"):
         hyrlo.train("cpi", hyrlo.make("gym:Pendulum-v1", 3), config=CpiConfig())
     for wrong in ({"alpha": 0.0}, {"gamma": 1.0}, {"epsilon": float("nan")}, {"test_share": 1.0}, {"samples": 2}):

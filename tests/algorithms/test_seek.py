@@ -1,7 +1,5 @@
 """The exploring roll-in: its density ratio, the mixture, and the locks it is for."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,8 +46,8 @@ def test_seeking_reaches_what_the_data_have(name, wanted):
     assert result.success_rate >= wanted  # optimal: 0.1 on the adversarial lock, else 1; uniform: 0.1^5
 
 
-def test_without_a_share_nothing_changes():
-    config = hyrlo.config("foobar")
-    assert config.explore.share == 0
+def test_without_a_share_there_is_no_exploring_pass():
+    assert not hasattr(hyrlo.config("foobar"), "exploration")
+    assert hyrlo.config("foobar", explore=0.2).exploration.share == 0.2
     with pytest.raises(hyrlo.HyrloError, match="share"):
-        dataclasses.replace(config.explore, share=1.0)
+        hyrlo.config("foobar", explore=1.0)
