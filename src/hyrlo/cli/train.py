@@ -38,6 +38,7 @@ from hyrlo.envs import World, check_name, make, traits_of
 from hyrlo.envs.registry import find
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
+from hyrlo.runs.cache import enable_compilation_cache
 from hyrlo.runs.directory import check_seeds, summarise
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.tensorboard import require_tensorboard
@@ -141,6 +142,8 @@ def command_train(argv: Sequence[str]) -> None:
     algorithm = find_algorithm(argv[0])
     helping = any(word in HELP for word in argv)
     first = _first_look(algorithm, argv[1:], helping)
+    if not helping:
+        enable_compilation_cache(first.cache)  # before the world compiles anything
     data = None if helping else _read_data(algorithm, first)
     world = None if helping else _world(first, data)
     config = _config(algorithm, first, world)
