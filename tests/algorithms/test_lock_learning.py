@@ -35,7 +35,7 @@ def test_psdp_with_reset_opens_the_lock():
 def test_psdp_trace_improves_on_the_roll_in_it_is_given():
     world = hyrlo.make("lock", horizon=6)
     roll_in = hyrlo.train("fail", world, seed=0)
-    trained = hyrlo.train("psdp-trace", world, roll_in.policy, seed=0)
+    trained = hyrlo.train("psdp-trace", world, roll_in=roll_in.policy, seed=0)
     assert roll_in.result["success_rate"] < 0.6
     assert trained.result["success_rate"] >= 0.97
 

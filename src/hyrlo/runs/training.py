@@ -53,8 +53,8 @@ class Trained:
 
 def config(
     algo: str,
-    *,
     preset: str | None = None,
+    *,
     world: World | None = None,
     forward: str | None = None,
     improve: str | None = None,
