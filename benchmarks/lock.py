@@ -94,7 +94,7 @@ def forward_seconds(horizon: int, config: Any) -> float:
     uniform, offline = hyrlo.Uniform(world.spec.actions), data.padded(STEP + 1)
     online = world.trace_model().record(key, uniform, config.samples, STEP, stop=STEP + 1)
     estimator = config.estimator(world.spec, data, key)
-    return best_seconds(lambda: estimator.solve(key, online, *offline, STEP)[1])
+    return best_seconds(lambda: estimator.solve(key, online, offline, STEP)[1])
 
 
 def scaled_seconds(horizon: int, config: Any) -> float:

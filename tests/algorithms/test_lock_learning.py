@@ -10,9 +10,12 @@ import hyrlo
 pytestmark = pytest.mark.learning
 
 
-def test_foobar_opens_the_lock_and_its_forward_policy_keeps_the_data_s_good_states():
-    world = hyrlo.make("lock", horizon=6)
-    trained = hyrlo.train("foobar", world, seed=0, curve_episodes=1000)
+@pytest.fixture(scope="module")
+def trained():
+    return hyrlo.train("foobar", hyrlo.make("lock", horizon=6), seed=0, curve_episodes=1000)
+
+
+def test_foobar_opens_the_lock_and_its_forward_policy_keeps_the_data_s_good_states(trained):
     assert trained.result["success_rate"] >= 0.97
     forward = [line["success_rate"] for line in trained.metrics if line["phase"] == "forward"]
     offline = (1 - 0.9 / 6) ** 6  # 0.38
@@ -40,8 +43,7 @@ def test_psdp_trace_improves_on_the_roll_in_it_is_given():
     assert trained.result["success_rate"] >= 0.97
 
 
-def test_curve_of_the_backward_phase_rises_to_the_final_policy():
-    trained = hyrlo.train("foobar", hyrlo.make("lock", horizon=6), seed=2, curve_episodes=1000)
+def test_curve_of_the_backward_phase_rises_to_the_final_policy(trained):
     backward = [line["success_rate"] for line in trained.metrics if line["phase"] == "backward"]
     assert np.all(np.diff(backward) > -0.05)
     assert abs(backward[-1] - trained.result["success_rate"]) < 0.05  # at h = 0 all of it is π^b

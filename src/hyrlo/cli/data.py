@@ -14,12 +14,13 @@ from rich.table import Table
 from hyrlo.cli.output import number, out
 from hyrlo.cli.parsing import environment_options, first_positional, parse, with_environment
 from hyrlo.core.errors import HyrloError, check_seed
+from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy
 from hyrlo.data.formats import OBSERVATIONS, TIMESTEPS
 from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset, describe_steps
 from hyrlo.data.transitions import has_actions_and_rewards
-from hyrlo.envs import check_name, make
+from hyrlo.envs import make
 from hyrlo.envs.gym.collect import collect_states
 from hyrlo.envs.gym.world import GymWorld
 from hyrlo.envs.registry import GYM

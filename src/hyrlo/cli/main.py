@@ -12,7 +12,7 @@ from importlib import import_module
 
 from hyrlo import __version__
 from hyrlo.core.errors import HyrloError
-from hyrlo.core.variants import nearest
+from hyrlo.core.names import nearest
 
 HELP = """\
 hyrlo: good policies from state-only logs plus online interaction

@@ -11,7 +11,7 @@ import tyro
 from hyrlo.cli.output import say
 from hyrlo.cli.parsing import parse
 from hyrlo.core.errors import HyrloError
-from hyrlo.envs.registry import check_name
+from hyrlo.core.names import check_name
 from hyrlo.experiments.registry import TITLES
 from hyrlo.experiments.reproduce import reproduce
 

@@ -30,11 +30,12 @@ from hyrlo.cli.parsing import (
 )
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.files import write_json
+from hyrlo.core.names import check_name
 from hyrlo.core.variants import Choice
 from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
-from hyrlo.envs import World, check_name, make, traits_of
+from hyrlo.envs import World, make, traits_of
 from hyrlo.envs.registry import find
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm

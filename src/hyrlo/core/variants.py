@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.names import nearest
 
 Config = TypeVar("Config")
 
@@ -78,12 +78,6 @@ def check_preset(preset: str) -> None:
 def from_presets(presets: Mapping[str, Any], name: str) -> Callable[[Choice], Any]:
     """How an algorithm without variants is configured."""
     return lambda choice: choice.pick(presets, name)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean …?`, if something is close."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def with_options(config: Config, options: Mapping[str, Any]) -> Config:

@@ -17,6 +17,9 @@ from hyrlo.data.arrays import as_float32, check_timesteps, rows_by_step
 from hyrlo.data.formats import OBSERVATIONS, TIMESTEPS
 from hyrlo.data.npz import read_arrays
 
+Padded = tuple[Float[Array, "m obs"], Float[Array, " m"]]
+"""The states of a step, padded to the size of the largest step, and weights that leave the padding out."""
+
 
 @dataclass(frozen=True)
 class ObservationDataset:
@@ -131,7 +134,7 @@ class ObservationDataset:
         """`D_h`."""
         return self.steps[h]
 
-    def padded(self, h: int) -> tuple[Float[Array, "m obs"], Float[Array, " m"]]:
+    def padded(self, h: int) -> Padded:
         """`D_h` padded to the size of the largest step, and weights that are 0 for the padding: one shape for all h."""
         states = self.steps[h]
         fill = max(len(s) for s in self.steps) - len(states)

@@ -5,10 +5,10 @@ Importing this package registers the lock with Gymnasium.
 
 import gymnasium
 
-from hyrlo.envs.registry import ENVIRONMENTS, LOCK_ID, Environment, check_name, make, nearest, traits_of
+from hyrlo.envs.registry import ENVIRONMENTS, LOCK_ID, Environment, make, traits_of
 from hyrlo.envs.world import Traits, World
 
-__all__ = ["ENVIRONMENTS", "Environment", "Traits", "World", "check_name", "make", "nearest", "traits_of"]
+__all__ = ["ENVIRONMENTS", "Environment", "Traits", "World", "make", "traits_of"]
 
 if LOCK_ID not in gymnasium.registry:
     gymnasium.register(

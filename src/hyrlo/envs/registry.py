@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import importlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.names import check_name, load_object, nearest
 from hyrlo.envs.world import Traits, World
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ class Environment:
     """The default; None if the world itself knows one."""
 
     def world_class(self) -> type[World]:
-        return _load(self.load)
+        return load_object(self.load)
 
     def config_class(self) -> type | None:
-        return None if self.config is None else _load(self.config)
+        return None if self.config is None else load_object(self.config)
 
 
 LOCK, LOCK_OPTIONS = "hyrlo.envs.lock_world:LockWorld", "hyrlo.envs.lock:LockConfig"
@@ -123,7 +122,7 @@ def make(
     without arguments is called for each copy.
     """
     if not isinstance(source, str):
-        return _load("hyrlo.envs.gym.world:world_of_object")(source, horizon, options)
+        return load_object("hyrlo.envs.gym.world:world_of_object")(source, horizon, options)
     if options.get(FROM_OBJECT) or source.startswith(CUSTOM):
         raise HyrloError(f"{source}: was made from an environment object; pass the world")
     environment = find(source)
@@ -141,23 +140,3 @@ def check_options(name: str, options: Iterable[str], config: Any) -> None:
     for option in options:
         if option not in known:
             raise HyrloError(f"{name}: no option {option}{nearest(option, known)}")
-
-
-def check_name(name: str, known: Iterable[str], kind: str) -> None:
-    """Reject a name that is not known, and suggest one that is."""
-    if name not in known:
-        hint = nearest(name, known)
-        raise HyrloError(
-            f"unknown {kind} {name!r}{hint}{' (see' if hint else '; see'} `hyrlo list`{')' if hint else ''}"
-        )
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean …?` if a known name is close, else nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def _load(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)

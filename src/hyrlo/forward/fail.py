@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from jax.random import fold_in
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec, Steps, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.policies import Policy, Stack, switch
-from hyrlo.data.states import ObservationDataset
+from hyrlo.data.states import ObservationDataset, Padded
 
 
 class Estimator(ABC):
@@ -112,14 +112,7 @@ class OneStepEstimator(Estimator):
         """A policy of one step, before learning."""
 
     @abstractmethod
-    def solve(
-        self,
-        key: PRNGKeyArray,
-        online: Recorded,
-        offline: Float[Array, "m obs"],
-        offline_weights: Float[Array, " m"],
-        h: int,
-    ) -> tuple[Policy, float, str]:
+    def solve(self, key: PRNGKeyArray, online: Recorded, offline: Padded, h: int) -> tuple[Policy, float, str]:
         """π_h, its distance to the offline states of step h + 1, and the name of that distance."""
 
     def start(self) -> Stack:
@@ -132,5 +125,5 @@ class OneStepEstimator(Estimator):
         return switch(state, at=h, to=self.spec.uniform())
 
     def update(self, key: PRNGKeyArray, state: Stack, online: Recorded, h: int) -> tuple[Stack, dict[str, float]]:
-        policy, distance, name = self.solve(fold_in(key, 1), online, *self.data.padded(h + 1), h)
+        policy, distance, name = self.solve(fold_in(key, 1), online, self.data.padded(h + 1), h)
         return state.with_step(h, policy), {name: distance}

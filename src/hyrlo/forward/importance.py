@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import check_positive
 from hyrlo.core.policies import Softmax
-from hyrlo.data.states import ObservationDataset
+from hyrlo.data.states import ObservationDataset, Padded
 from hyrlo.distances import ExactMMD, ImportanceMMD
 from hyrlo.forward.fail import ForwardConfig, OneStepEstimator
 from hyrlo.forward.minmax import Discriminator, GameConfig, UnitBall, play, softmax_network
@@ -57,23 +57,16 @@ class ImportanceEstimator(OneStepEstimator):
     def initial_policy(self) -> Softmax:
         return softmax_network(jax.random.key(0), self.sizes)
 
-    def solve(
-        self,
-        key: PRNGKeyArray,
-        online: Recorded,
-        offline: Float[Array, "m obs"],
-        offline_weights: Float[Array, " m"],
-        h: int,
-    ) -> tuple[Softmax, float, str]:
+    def solve(self, key: PRNGKeyArray, online: Recorded, offline: Padded, h: int) -> tuple[Softmax, float, str]:
         policy_key, feature_key, _, game_key = jax.random.split(key, 4)
-        config, following = self.config, (online.next_states, offline, offline_weights)
+        config, following = self.config, (online.next_states, *offline)
         discriminator: Discriminator
         match config.witness:
             case Mmd(features=features):
                 embedded, mean = next_features(feature_key, *following, features)
                 discriminator = UnitBall(ImportanceMMD(embedded, mean, online.actions))
             case ExactMmd():
-                discriminator = UnitBall(ExactMMD.create(online.next_states, online.actions, offline, offline_weights))
+                discriminator = UnitBall(ExactMMD.create(online.next_states, online.actions, *offline))
             case values:
                 counts = ImportanceCounts(online.actions)
                 discriminator = value_discriminator(feature_key, counts, values, *following, self.spec.actions, h + 1)

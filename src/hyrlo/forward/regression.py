@@ -21,7 +21,7 @@ from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import LatentSoftmax
 from hyrlo.core.regression import LatentProjection, LatentRegression, RegressionData, fit_encoder
-from hyrlo.data.states import ObservationDataset
+from hyrlo.data.states import ObservationDataset, Padded
 from hyrlo.distances import RegressedMMD
 from hyrlo.forward.fail import ForwardConfig, OneStepEstimator
 from hyrlo.forward.minmax import Discriminator, GameConfig, UnitBall, play, softmax_network
@@ -61,16 +61,9 @@ class RegressionEstimator(OneStepEstimator):
         table = softmax_network(jax.random.key(0), self.table_sizes).network
         return LatentSoftmax(jnp.zeros((self.spec.observation_size, self.config.latents)), table)
 
-    def solve(
-        self,
-        key: PRNGKeyArray,
-        online: Recorded,
-        offline: Float[Array, "m obs"],
-        offline_weights: Float[Array, " m"],
-        h: int,
-    ) -> tuple[LatentSoftmax, float, str]:
+    def solve(self, key: PRNGKeyArray, online: Recorded, offline: Padded, h: int) -> tuple[LatentSoftmax, float, str]:
         policy_key, feature_key, fit_key, game_key = jax.random.split(key, 4)
-        config, following = self.config, (online.next_states, offline, offline_weights)
+        config, following = self.config, (online.next_states, *offline)
         mmd = config.witness if isinstance(config.witness, Mmd) else Mmd()
         by_values = mmd is not config.witness
         features, mean = next_features(feature_key, *following, mmd.features)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from hyrlo.core.errors import HyrloError
-from hyrlo.core.variants import Choice, nearest
+from hyrlo.core.names import nearest
+from hyrlo.core.variants import Choice
 from hyrlo.forward import density, importance, model, regression
 from hyrlo.forward.fail import ForwardConfig
 from hyrlo.forward.importance import ImportanceConfig

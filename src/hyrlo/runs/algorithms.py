@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Literal
 
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.names import load_object
 
 
 @dataclass(frozen=True)
@@ -29,19 +28,13 @@ class Algorithm:
     """The options that choose a variant."""
 
     def train(self, *args: Any) -> Any:
-        return load(self.function)(*args)
+        return load_object(self.function)(*args)
 
     def config(self, choice: Any) -> Any:
         for name in ("forward", "improve", "discriminator", "explore"):
             if getattr(choice, name) is not None and name not in self.choices:
                 raise HyrloError(f"--{name}: {self.name} has no such choice; leave it out")
-        return load(self.configure)(choice)
-
-
-def load(path: str) -> Callable[..., Any]:
-    """The object called `module:name`."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+        return load_object(self.configure)(choice)
 
 
 ALGORITHMS = {

@@ -18,13 +18,14 @@ import numpy as np
 from hyrlo.core.access import Evaluation, TraceModel, evaluate
 from hyrlo.core.errors import HyrloError, check_finite, check_seed
 from hyrlo.core.files import write_json
+from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy, action_of, known_steps
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
 from hyrlo.core.variants import Choice, with_options
 from hyrlo.data.readers import as_states
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
-from hyrlo.envs import World, check_name, make
+from hyrlo.envs import World, make
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
