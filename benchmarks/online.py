@@ -9,6 +9,7 @@ import numpy as np
 
 import hyrlo
 from benchmarks.measure import show
+from hyrlo.experiments.recipes import smoke
 
 ITERATIONS = 3
 
@@ -19,11 +20,11 @@ class Sizes:
 
     hyq_horizon: int = 100
     briee_horizon: int = 10
-    updates: int | None = None
+    quick: bool = False
 
 
 FULL = Sizes()
-QUICK = Sizes(4, 4, updates=4)
+QUICK = Sizes(4, 4, quick=True)
 REFERENCE = {
     "hyq": (165.0, 235.0),
     "briee": (420.0, None),
@@ -43,12 +44,11 @@ def online_iterations(sizes: Sizes) -> None:
     for algo, horizon in (("hyq", sizes.hyq_horizon), ("briee", sizes.briee_horizon)):
         for preset in ("paper", "fast"):
             config = hyrlo.config(algo, preset=preset)
-            if sizes.updates and hasattr(config, "updates"):
-                config = replace(config, updates=sizes.updates)
+            config = smoke(config) if sizes.quick else config
             seconds = iteration_seconds(algo, horizon, config)
             low, high = REFERENCE[algo]
             ratio = f"{low / seconds:.0f}–{high / seconds:.0f}" if high else f"> {low / seconds:.0f}"
-            rows.append([f"{algo}, {preset}", str(horizon), f"{seconds:.2f}", ratio if not sizes.updates else "–"])
+            rows.append([f"{algo}, {preset}", str(horizon), f"{seconds:.2f}", ratio if not sizes.quick else "–"])
     note = (
         "reference: the authors' code on one core of such a machine, measured apart: 165–235 s for HyQ at H = 100; for "
         "BRIEE at H = 10 the first iteration had not ended after 420 s"

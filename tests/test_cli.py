@@ -104,6 +104,7 @@ def test_help_helps(argv, capsys):
     [
         "foobar lock", "foobar lock --preset paper", "foobar lock --improve sac", "foobar lock --explore 0.1",
         "foobar gym:Pendulum-v1", "foobar gym:CartPole-v1", "foobar hammer-binary", "fail lock", "hyq lock", "briee lock",
+        "foobar lock --discriminator value-network --explore 0.1", "foobar lock --forward importance --discriminator value",
     ],
 )  # fmt: skip
 def test_help_shows_at_most_forty_options_that_apply(words, capsys, monkeypatch):
@@ -123,6 +124,14 @@ def test_all_options_are_shown_if_asked_for_and_hidden_ones_are_taken(capsys, tm
     sizes = "--horizon 2 --iterations 1 --episodes 2 --hidden 4 --replay 50 --curve-episodes 2 --eval-episodes 2"
     assert run("train", "sac", "lock", *sizes.split(), "--tau", "0.01", "--out", tmp_path / "run") == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["tau"] == 0.01
+
+
+@pytest.mark.parametrize(
+    "words", ["fail --samples 500 lock", "sac --layer-norm lock", "fail --forward=model --seed 3 lock"]
+)
+def test_options_may_come_before_the_environment(words, capsys):
+    assert run("train", *words.split(), "--help") == 0
+    assert "--lock.noise" in capsys.readouterr().out
 
 
 def test_values_of_options_are_not_taken_for_environments(capsys):

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from hyrlo.data.readers import read_states
     from hyrlo.data.states import ObservationDataset
     from hyrlo.data.transitions import TransitionDataset
+    from hyrlo.diagnostics import diagnose
     from hyrlo.envs import make
+    from hyrlo.runs.directory import TrainingStopped
     from hyrlo.runs.learned_reset import LearnedReset
     from hyrlo.runs.training import Trained, config, evaluate_run, load_run, train
 
@@ -30,6 +32,7 @@ _MODULES = {
     "hyrlo.data.transitions": ("TransitionDataset",),
     "hyrlo.diagnostics": ("diagnose",),
     "hyrlo.envs": ("make",),
+    "hyrlo.runs.directory": ("TrainingStopped",),
     "hyrlo.runs.learned_reset": ("LearnedReset",),
     "hyrlo.runs.training": ("Trained", "config", "evaluate_run", "load_run", "train"),
 }
@@ -46,6 +49,7 @@ __all__ = [
     "RunError",
     "TraceModel",
     "Trained",
+    "TrainingStopped",
     "TransitionDataset",
     "Uniform",
     "config",

@@ -9,24 +9,23 @@ roll-ins follows it. The roll-in then covers at least (1 − ε) of what π^f co
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from hyrlo.backward import psdp, sac
-from hyrlo.backward.variants import configure as configure_backward
+from hyrlo.backward import variants as backward_variants
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import Mixture, Policy
-from hyrlo.core.variants import Choice
+from hyrlo.core.variants import Choice, check_preset
 from hyrlo.data.states import ObservationDataset
+from hyrlo.forward import variants as forward_variants
 from hyrlo.forward.fail import ForwardConfig, fail
 from hyrlo.forward.regression import RegressionConfig
 from hyrlo.forward.seek import SeekConfig, seek
-from hyrlo.forward.variants import configure as configure_forward
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class FoobarConfig:
     """Both passes."""
 
     forward: ForwardConfig = field(default_factory=RegressionConfig)
-    backward: psdp.PsdpConfig | sac.SacConfig = field(default_factory=psdp.PsdpConfig)
+    backward: psdp.PsdpConfig | sac.RollInSacConfig = field(default_factory=psdp.PsdpConfig)
 
 
 @dataclass(frozen=True)
@@ -45,18 +44,17 @@ class ExploringFoobarConfig(FoobarConfig):
 
 
 def configure(choice: Choice) -> FoobarConfig:
-    """Both passes with the preset; a pass that does not have it keeps its default."""
-    passes: list[Any] = []
-    error = None
-    for make in (configure_forward, configure_backward):
-        try:
-            passes.append(make(choice))
-        except HyrloError as lacking:
-            if error or choice.preset is None:
-                raise
-            passes.append(make(choice.without_preset()))
-            error = lacking
-    forward, backward = passes
+    """Both passes with the preset; a pass that does not have it keeps its own default."""
+    (estimator, of_forward), (improver, of_backward) = forward_variants.select(choice), backward_variants.select(choice)
+    if choice.preset is not None:
+        check_preset(choice.preset)
+        if choice.preset not in {*of_forward, *of_backward}:
+            raise HyrloError(
+                f"neither --forward {estimator} nor --improve {improver} has preset {choice.preset}; "
+                f"give {' or '.join({**of_forward, **of_backward})}, or another variant"
+            )
+    forward = forward_variants.configure(choice.for_presets(of_forward))
+    backward = backward_variants.configure(choice.for_presets(of_backward))
     if choice.explore is None:
         return FoobarConfig(forward, backward)
     if choice.vectors:

@@ -28,6 +28,7 @@ from hyrlo.forward.dynamics import (
 )
 from hyrlo.forward.fail import fail
 from hyrlo.forward.gradient import Starts, descend, initial_policy
+from hyrlo.forward.importance import ImportanceConfig
 from hyrlo.forward.model import MOTION, ModelConfig, ThroughModel, VectorModelConfig
 from hyrlo.forward.regression import RegressionConfig
 from hyrlo.runs.directory import FORMAT, MemoryRun, RunDirectory
@@ -371,6 +372,8 @@ def test_discrete_actions_are_matched_through_the_model():
     ("config", "discrete", "message"),
     [
         (RegressionConfig(), False, "discrete actions"),
+        (ImportanceConfig(), False, "discrete actions"),
+        (DensityConfig(), True, "for action vectors"),
         (ModelConfig(), False, "VectorModelConfig for action vectors"),
         (VectorModelConfig(), True, "VectorModelConfig for action vectors"),
     ],

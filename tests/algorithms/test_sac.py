@@ -174,7 +174,7 @@ def test_a_roll_in_or_offline_tuples_show_what_random_actions_do_not_find():
     learned, with_tuples, alone = (
         learn(JaxTraceModel(env), source, config, KEY, MemoryRun(curve_episodes=2))
         for learn, source, config in (
-            (s.cpi_trace, Right(), SMALL),
+            (s.cpi_trace, Right(), s.RollInSacConfig(**vars(SMALL))),
             (rlpd.rlpd, tuples, small),
             (s.sac, None, SMALL),
         )

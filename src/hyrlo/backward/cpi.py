@@ -13,7 +13,7 @@ one α throughout, its lower bound ε, every update gains at least ε²/8γ, so 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -93,10 +93,13 @@ class CpiConfig:
 PRESETS = {"paper": CpiConfig()}
 
 
-def cpi(model: TraceModel, source: Policy, config: Any, key: PRNGKeyArray, run: Run) -> Policy:
-    """CPI-trace from the roll-in `source`: in practice with SAC, or with the preset `paper` as Algorithm 5."""
-    learn = cpi_networks if isinstance(config, CpiConfig) else sac.cpi_trace
-    return learn(model, source, config, key, run)
+def cpi(
+    model: TraceModel, source: Policy, config: CpiConfig | sac.RollInSacConfig, key: PRNGKeyArray, run: Run
+) -> Policy:
+    """CPI-trace from the roll-in `source`: in practice with SAC, or with a `CpiConfig` as Algorithm 5."""
+    if isinstance(config, CpiConfig):
+        return cpi_networks(model, source, config, key, run)
+    return sac.cpi_trace(model, source, config, key, run)
 
 
 class CpiBatch(NamedTuple):
@@ -138,7 +141,7 @@ def cpi_networks(model: TraceModel, source: Policy, config: CpiConfig, key: PRNG
     """Algorithm 5 with networks."""
     spec = model.spec
     if spec.action_size:
-        raise HyrloError("cpi with preset paper tries every action, so actions must be discrete; leave out the preset")
+        raise HyrloError("--improve cpi tries every action, so actions must be discrete; use --improve sac")
     gamma = getattr(model, "gamma", GAMMA) if config.gamma is None else config.gamma
     fresh = create_q(key, spec.observation_size, spec.actions, config.fit)
     blank = Greedy(Whitened.create(fresh, Whitening.identity(spec.observation_size)))  # type: ignore[arg-type]

@@ -52,6 +52,7 @@ class SacConfig:
     utd: float = 1.0
     """Updates per collected transition."""
     batch: int = 256
+    """Transitions per update."""
     hidden: int = 128
     """Width of the hidden layers of actor and critics."""
     layers: int = 2
@@ -69,7 +70,9 @@ class SacConfig:
     initial_value: float = 0.0
     """Initial value of the critics. The least possible value makes untried actions look bad."""
     gamma: float = 0.99
+    """Discount."""
     learning_rate: float = 1e-3
+    """Initial learning rate of actor, critics and temperature (Adam)."""
     last_learning_rate: float = 0.1
     """Share of the learning rate that is left in the last iteration; it falls linearly."""
     tau: float = 0.005
@@ -80,13 +83,12 @@ class SacConfig:
     """Initial α."""
     entropy_in_backup: bool = False
     """Whether values include the entropy of later steps."""
-    from_start: float = 0.0
-    """With a roll-in: the share of episodes that the actor plays from step 0 on, besides those that switch there by chance."""
     average: float = 0.999
     """The policy is an exponential average of the actors with this decay; 0 takes the last actor."""
     ends_at_horizon: bool = False
     """Whether the last step is terminal, so that no value is bootstrapped after it."""
     reward_scale: float = 1.0
+    """Factor on the rewards."""
     replay: int = 300_000
     """Capacity of the replay buffer, in transitions."""
 
@@ -95,20 +97,31 @@ class SacConfig:
             self, "iterations", "collections", "episodes", "random_collections", "utd", "batch", "hidden", "num_qs",
             "learning_rate", "tau", "temperature", "reward_scale", "replay", "layers", "actor_every",
         )  # fmt: skip
-        if not 0 <= self.from_start <= 1:
-            raise HyrloError(f"from_start is {self.from_start}; give a share from 0 to 1")
         if not 0 <= self.num_min_qs <= self.num_qs:
             raise HyrloError(f"num_min_qs is {self.num_min_qs}; give at most num_qs, which is {self.num_qs}")
 
 
-PRESETS = {"fast": SacConfig()}
-MOTION = SacConfig(
-    iterations=70, episodes=32, utd=0.5, gamma=0.98, learning_rate=3e-4, entropy=-1.0, temperature=0.02,
-    actor_every=2, initial_value=-10.0, reward_scale=0.2, from_start=0.2, average=0.9995,
-)  # fmt: skip
-"""Beside `forward.model.MOTION`, for a reward of ±1 at every step, so that values are from −10 to 10. Chosen on the hammer."""
+@dataclass(frozen=True)
+class RollInSacConfig(SacConfig):
+    """Soft actor-critic from a roll-in."""
 
-# Networks
+    from_start: float = 0.0
+    """Share of episodes that the actor plays from step 0 on, besides those that switch there by chance."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.from_start <= 1:
+            raise HyrloError(f"from_start is {self.from_start}; give a share from 0 to 1")
+
+
+SCRATCH_PRESETS = {"fast": SacConfig()}
+PRESETS = {"fast": RollInSacConfig()}
+SCRATCH_MOTION = SacConfig(
+    iterations=70, episodes=32, utd=0.5, gamma=0.98, learning_rate=3e-4, entropy=-1.0, temperature=0.02,
+    actor_every=2, initial_value=-10.0, reward_scale=0.2, average=0.9995,
+)  # fmt: skip
+MOTION = RollInSacConfig(**vars(SCRATCH_MOTION), from_start=0.2)
+"""Beside `forward.model.MOTION`, for a reward of ±1 at every step, so that values are from −10 to 10. Chosen on the hammer."""
 
 Params = TypeVar("Params")
 
@@ -206,9 +219,6 @@ def random_subset(key: PRNGKeyArray, critics: Whitened, config: SacConfig) -> Wh
     return jax.tree.map(lambda x: x[chosen], critics)
 
 
-# Updates
-
-
 def soft_value(
     key: PRNGKeyArray, actor: Policy, critics: Whitened, states: Array, alpha: Array, reduce: Callable = jnp.min
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
@@ -225,7 +235,7 @@ def soft_value(
 def td_target(
     key: PRNGKeyArray, subset_key: PRNGKeyArray, agent: Agent, batch: SacBatch, config: SacConfig
 ) -> Float[Array, " n"]:
-    """y."""
+    """Targets y of the critics."""
     alpha = jnp.exp(agent.log_alpha.params) if config.entropy_in_backup else jnp.zeros(())
     targets = random_subset(subset_key, agent.targets, config)
     following, _ = soft_value(key, agent.actor.params, targets, batch.next_states, alpha)
@@ -332,9 +342,6 @@ def improve(
     return jax.lax.fori_loop(0, updates, one, (agent, Losses(nothing, nothing, nothing)))
 
 
-# Collection and training
-
-
 def switch_steps(key: PRNGKeyArray, n: int, horizon: int, from_start: float) -> Int[Array, " n"]:
     """The step at which the actor takes over: uniform, but 0 for a share `from_start` of the episodes."""
     at_once = jax.random.uniform(fold_in(key, 0), (n,)) < from_start
@@ -363,9 +370,9 @@ def sac(model: TraceModel, source: None, config: SacConfig, key: PRNGKeyArray, r
     return learn(model, None, config, key, run, "online")
 
 
-def cpi_trace(model: TraceModel, source: Policy, config: SacConfig, key: PRNGKeyArray, run: Run) -> Policy:
+def cpi_trace(model: TraceModel, source: Policy, config: RollInSacConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """From the roll-in `source`: the actor takes over at a random step."""
-    return learn(model, source, config, key, run, "backward")
+    return learn(model, source, config, key, run, "backward", from_start=config.from_start)
 
 
 def learn(
@@ -376,14 +383,15 @@ def learn(
     run: Run,
     name: str,
     offline: Replay | None = None,
+    from_start: float = 1.0,
 ) -> Policy:
-    """Alternate collections and updates."""
+    """Alternate collections and updates; the actor plays the share `from_start` of the episodes from step 0 on."""
     spec, n = model.spec, config.episodes
     create_key, first_key = jax.random.split(fold_in(key, config.iterations))
 
     def collect(key: PRNGKeyArray, policy: Policy, replay: Replay) -> Replay:
         switch_key, rollout_key = jax.random.split(key)
-        at = switch_steps(switch_key, n, spec.horizon, 1.0 if roll_in is None else config.from_start)
+        at = switch_steps(switch_key, n, spec.horizon, from_start)
         acting = policy if roll_in is None else switch(roll_in, at=at, to=policy)
         return remember(replay, model.record(rollout_key, acting, n, tuple(range(spec.horizon))), at, config)
 

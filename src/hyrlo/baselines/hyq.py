@@ -52,7 +52,7 @@ class HyqSgdConfig(HyqConfig):
     updates: int = 500
     """Gradient steps per step and iteration."""
     learning_rate: float = 2.5e-3
-    """Adam's."""
+    """Learning rate (Adam)."""
     latents: int = 3
     """Number of latent states."""
 

@@ -25,7 +25,7 @@ class BoundArgs:
     """How many samples a target error takes by the paper's theorems, or what error given samples guarantee.
 
     `printed` is the theorem as it stands, with the constant of --constant for O(·); `proved` keeps the constants of its
-    proof and mends its slips. docs/bounds.md has the formulas.
+    proof and corrects its slips. docs/bounds.md has the formulas.
     """
 
     which: Annotated[

@@ -14,13 +14,16 @@ import tyro
 from hyrlo.cli.output import out, say
 from hyrlo.cli.parsing import environment_options, first_positional, parse, with_environment
 from hyrlo.core.errors import HyrloError, check_seed
+from hyrlo.core.variants import PRESETS
 from hyrlo.data.readers import read_states
 from hyrlo.diagnostics import DiagnoseConfig, DiagnosisReport, diagnose
 from hyrlo.diagnostics.diagnosis import RunRollIn, forward_config
 from hyrlo.diagnostics.report import table
 from hyrlo.envs import World, make
 from hyrlo.envs.registry import find
+from hyrlo.forward.variants import ESTIMATORS
 from hyrlo.runs.progress import Progress
+from hyrlo.runs.training import default_horizon
 
 
 @dataclass(kw_only=True)
@@ -43,9 +46,9 @@ class DiagnoseArgs:
     """Print JSON for programs."""
     max_episodes: int | None = None
     """Read the first N episodes of the data only (Minari, and trajectories in npz)."""
-    forward: Annotated[str | None, tyro.conf.arg(metavar="regression|importance|model")] = None
-    """Estimator of the forward passes (default: importance; for gym:<id> model)."""
-    preset: Annotated[str | None, tyro.conf.arg(metavar="paper|fast|lean")] = None
+    forward: Annotated[str | None, tyro.conf.arg(metavar="|".join(ESTIMATORS))] = None
+    """Estimator of the forward passes (default: importance; model where a simulator steps)."""
+    preset: Annotated[str | None, tyro.conf.arg(metavar="|".join(PRESETS))] = None
     """Budget of the forward passes."""
     samples: int | None = None
     """Online episodes per step and forward pass (default: the preset's)."""
@@ -63,7 +66,7 @@ def command_diagnose(argv: Sequence[str]) -> None:
     if args.max_episodes is not None and args.data is None:
         raise HyrloError("--max-episodes: is for --data with states; leave it out")
     data = None if args.data is None else read_states(args.data, max_episodes=args.max_episodes)
-    horizons = (args.horizon, run.horizon if run else None, None if data is None else data.horizon)
+    horizons = (args.horizon, run.horizon if run else None, default_horizon(args.env, data))
     world = _same_world(args, next((h for h in horizons if h is not None), None), run)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", args.env)
     directory = Path(args.out or f"runs/diagnose-{name}-h{world.spec.horizon}-seed{seed}")

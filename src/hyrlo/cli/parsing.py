@@ -59,9 +59,21 @@ def _one_line(box: str) -> str:
     return wrong + (f"; did you mean {meant[1]}?" if meant else "")
 
 
-def first_positional(argv: Sequence[str], kind: Any) -> str | None:
+def flags_of(kind: Any, prefix: str = "--") -> set[str]:
+    """The options of a dataclass, or of those nested in an instance, that take no value."""
+    found = set()
+    for one in dataclasses.fields(kind):
+        name, value = prefix + one.name.replace("_", "-"), getattr(kind, one.name, None)
+        if one.type in (bool, "bool"):
+            found.add(name)
+        elif dataclasses.is_dataclass(value):
+            found |= flags_of(value, f"{name}.")
+    return found
+
+
+def first_positional(argv: Sequence[str], kind: Any, *configs: Any) -> str | None:
     """The first word that is neither an option nor the value of one."""
-    flags = {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(kind) if f.type in (bool, "bool")} | set(HELP)
+    flags = set(HELP).union(*(flags_of(one) for one in (kind, *configs)))
     value_follows = False
     for word in argv:
         if word.startswith("-"):

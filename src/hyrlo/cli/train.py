@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
+from hyrlo.backward.variants import IMPROVE, STATIONARY
 from hyrlo.cli.help import count, usual
 from hyrlo.cli.output import number, out, say
 from hyrlo.cli.parsing import (
@@ -31,19 +32,21 @@ from hyrlo.cli.parsing import (
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.files import write_json
 from hyrlo.core.names import check_name
-from hyrlo.core.variants import Choice
+from hyrlo.core.variants import PRESETS, Choice
 from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
-from hyrlo.envs import World, make, traits_of
+from hyrlo.envs import World, make
 from hyrlo.envs.registry import find
+from hyrlo.forward.variants import ESTIMATORS
+from hyrlo.forward.witness import DISCRIMINATORS
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
 from hyrlo.runs.directory import check_seeds, summarise
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.tensorboard import require_tensorboard
-from hyrlo.runs.training import Trained, train
+from hyrlo.runs.training import Trained, default_horizon, train
 from hyrlo.runs.training import config as configure
 
 EXAMPLE_ENV = "lock"
@@ -61,7 +64,7 @@ class TrainArgs:
     """First (or only) seed, of behaviour data and training."""
     seeds: int | None = None
     """Train this many seeds, each in a directory of its own."""
-    preset: Annotated[str | None, tyro.conf.arg(metavar="paper|fast|lean")] = None
+    preset: Annotated[str | None, tyro.conf.arg(metavar="|".join(PRESETS))] = None
     """Budget; sets the defaults of the options below."""
     out: str | None = None
     """Run directory (default: runs/ALGO-ENV-hH-seedS)."""
@@ -101,9 +104,9 @@ class RollInArgs:
 class ForwardArgs:
     """For algorithms with a forward pass."""
 
-    forward: Annotated[str | None, tyro.conf.arg(metavar="regression|importance|model")] = None
+    forward: Annotated[str | None, tyro.conf.arg(metavar="|".join(ESTIMATORS))] = None
     """Estimator of the forward pass (default: what suits ENV)."""
-    discriminator: Annotated[str | None, tyro.conf.arg(metavar="mmd|exact|value|value-network")] = None
+    discriminator: Annotated[str | None, tyro.conf.arg(metavar="|".join(DISCRIMINATORS))] = None
     """Discriminators of the forward pass (default: mmd)."""
 
 
@@ -111,7 +114,7 @@ class ForwardArgs:
 class ImproveArgs:
     """For FOOBAR."""
 
-    improve: Annotated[str | None, tyro.conf.arg(metavar="psdp|sac")] = None
+    improve: Annotated[str | None, tyro.conf.arg(metavar="|".join(IMPROVE))] = None
     """Backward pass (default: what suits ENV)."""
 
 
@@ -119,7 +122,7 @@ class ImproveArgs:
 class StationaryArgs:
     """For CPI."""
 
-    improve: Annotated[str | None, tyro.conf.arg(metavar="sac|cpi")] = None
+    improve: Annotated[str | None, tyro.conf.arg(metavar="|".join(STATIONARY))] = None
     """SAC, or Algorithm 5 (default: sac; cpi for preset paper)."""
 
 
@@ -177,12 +180,18 @@ def _kind(algorithm: Algorithm) -> type[TrainArgs]:
 def _first_look(algorithm: Algorithm, argv: Sequence[str], helping: bool) -> Any:
     """All but the config's options. Help without an environment is that of the lock."""
     prog, kind = f"hyrlo train {algorithm.name}", _kind(algorithm)
-    env = first_positional(argv, kind)
+    env = first_positional(argv, kind, algorithm.config(Choice()))
     if env is None and not helping:
         raise HyrloError(f"{prog}: give an environment, e.g. `{prog} {EXAMPLE_ENV}`; see `hyrlo list`")
     _check_misplaced(algorithm, argv)
-    words = [EXAMPLE_ENV, *argv] if env is None else list(argv)
-    return parse_known(with_environment(kind, env or EXAMPLE_ENV, argv), words, prog)
+    env = env or EXAMPLE_ENV
+    return parse_known(with_environment(kind, env, argv), _env_first(env, argv), prog)
+
+
+def _env_first(env: str, argv: Sequence[str]) -> list[str]:
+    """The environment in front: after an option that is not known yet, it could be taken for the option's value."""
+    here = list(argv).index(env) if env in argv else len(argv)
+    return [env, *argv[:here], *argv[here + 1 :]]
 
 
 def _check_misplaced(algorithm: Algorithm, argv: Sequence[str]) -> None:
@@ -202,7 +211,7 @@ def _all_options(algorithm: Algorithm, argv: Sequence[str], env: str, config: An
     if helping and "--help-all" not in argv:
         everything, config = count(config), usual(config)
         about += f" ({everything - count(config)} more with --help-all)" if count(config) < everything else ""
-    argv = ["--help" if word == "--help-all" else word for word in argv]
+    argv = ["--help" if word == "--help-all" else word for word in _env_first(env, argv)]
     fields: list[Any] = [("config", Annotated[type(config), tyro.conf.arg(name="")], field(default=config))]
     kind = extended(with_environment(_kind(algorithm), env), fields)
     return parse(kind, argv, f"hyrlo train {algorithm.name} {env}", about)
@@ -214,9 +223,9 @@ def _config(algorithm: Algorithm, args: Any, world: World | None) -> Any:
     }
     if world is not None:
         return configure(algorithm.name, world=world, **choices)
-    try:  # for help, an environment that cannot be made is none to complain about
+    try:
         return configure(algorithm.name, world=make(args.env, args.horizon, **environment_options(args)), **choices)
-    except HyrloError:
+    except HyrloError:  # help works without the environment, too
         traits = find(args.env).world_class().default_traits
         suited: dict[str, Any] = {
             "motion": traits.motion,
@@ -238,9 +247,7 @@ def _read_data(algorithm: Algorithm, args: Any) -> ObservationDataset | Transiti
 
 
 def _world(args: Any, data: ObservationDataset | TransitionDataset | None) -> World:
-    horizon = args.horizon
-    if horizon is None and data is not None and traits_of(args.env).horizon_from_data:
-        horizon = data.horizon
+    horizon = default_horizon(args.env, data) if args.horizon is None else args.horizon
     return make(args.env, horizon, **environment_options(args))
 
 

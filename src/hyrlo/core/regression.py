@@ -32,7 +32,7 @@ class FitConfig:
     updates: int = 120
     """Gradient steps of each restart."""
     learning_rate: float = 0.02
-    """Adam's."""
+    """Learning rate (Adam)."""
     restarts: int = 8
     """Fits side by side; the one with the least held-out loss is taken."""
     rounds: int = 4

@@ -50,7 +50,7 @@ class Choice:
         return presets[self.preset]
 
     def variant(self, option: str, variants: Mapping[str, Mapping[str, Any]]) -> str:
-        """The name of the variant: what `option` asks for, else the world's default, else one that has the preset."""
+        """The name of the variant: what `option` asks for, else the world's default; for preset `paper`, the paper's."""
         asked: str | None = getattr(self, option)
         if asked is not None:
             if asked not in variants:
@@ -58,18 +58,19 @@ class Choice:
             return asked
         default = getattr(self, f"default_{option}")
         default = default if default in variants else next(iter(variants))
-        having = [name for name, presets in variants.items() if self.preset in presets]
-        return default if self.preset is None or default in having or not having else having[0]
+        papers = [name for name, presets in variants.items() if "paper" in presets]
+        return papers[0] if self.preset == "paper" and papers and default not in papers else default
 
-    def without_preset(self) -> Choice:
-        return replace(self, preset=None)
+    def for_presets(self, presets: Mapping[str, Any]) -> Choice:
+        """The same without the preset, if these do not have it."""
+        return self if self.preset in presets else replace(self, preset=None)
 
 
 def check_preset(preset: str) -> None:
     if preset in ("model", "robot"):
         raise HyrloError(
-            f"preset {preset} was removed in 0.2: presets are budgets ({', '.join(PRESETS)}); "
-            f"use {'--forward model --improve sac' if preset == 'model' else '--gym.motion'}"
+            f"preset {preset} was removed in 0.2: presets are budgets ({', '.join(PRESETS)}); choose the variant with "
+            "--forward and --improve, or for robots in gym: with --gym.motion"
         )
     if preset not in PRESETS:
         raise HyrloError(f"unknown preset {preset!r}{nearest(preset, PRESETS)}; give {', '.join(PRESETS)}")

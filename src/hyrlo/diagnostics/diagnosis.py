@@ -83,7 +83,7 @@ def diagnose(
     forward: ForwardConfig | None = None,
     seed: int = 0,
     out: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress = False,
 ) -> DiagnosisReport:
     """Can the data be reached, does a roll-in cover them, and what to expect of a backward pass.
 
@@ -92,6 +92,7 @@ def diagnose(
     config `forward` are made. `out` is where to write the report.
     """
     check_seed(seed)
+    progress = progress if isinstance(progress, Progress) else Progress(enabled=progress)
     states = world.behaviour_data(seed) if data is None else as_states(data)
     prepared = world.prepare(states)
     config = _suited_config(world, config or DiagnoseConfig())

@@ -130,7 +130,7 @@ def advice(steps: list[StepReport], config: DiagnoseConfig, env: str, run: str |
     if not spec.action_size and _hardly_seen(flagged, config):
         said.append(
             f"Let the roll-in explore, so that states the match drops are still seen: `hyrlo train foobar {env} "
-            "--explore.share 0.5`."
+            "--explore 0.5`."
         )
     return said
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hyrlo.backward.sac import PRESETS as SAC
+from hyrlo.backward.sac import SCRATCH_PRESETS as SAC
 from hyrlo.core.policies import Policy
 from hyrlo.data.states import ObservationDataset
 from hyrlo.envs import World, make

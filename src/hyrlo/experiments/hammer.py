@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hyrlo.backward.sac import MOTION as BACKWARD
+from hyrlo.backward.sac import SCRATCH_MOTION as SCRATCH
 from hyrlo.baselines.distil import PRESETS as DISTIL
 from hyrlo.baselines.rlpd import PRESETS as RLPD
 from hyrlo.core.errors import HyrloError
@@ -76,7 +77,7 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
 def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
     """RLPD has as many steps as the backward pass, SAC from scratch more than both passes; both have about as many updates
     as the backward pass, which learns from the six tenths of its steps that come after the switch."""
-    scratch = replace(BACKWARD, collections=3 * BACKWARD.collections, utd=0.1)
+    scratch = replace(SCRATCH, collections=3 * SCRATCH.collections, utd=0.1)
     shared = {f: getattr(BACKWARD, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
     configs: dict[str, tuple[str, Any]] = {
         "foobar": ("foobar", FoobarConfig(FORWARD, BACKWARD)),

@@ -59,7 +59,7 @@ def reproduce(
         return table, directory
     specs = experiment.runs(scale, seeds)
     if report_only:
-        finished = [spec for spec in specs if spec.finished(base / "runs")]  # whatever version trained them
+        finished = [spec for spec in specs if spec.finished(base / "runs")]
         if not finished:
             raise RunError(f"{base / 'runs'}: none of the {len(specs)} runs has finished; leave out --report-only")
         if len(finished) < len(specs):

@@ -19,7 +19,7 @@ from hyrlo.core.files import read_json, write_atomically
 from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import policy_fingerprint
 from hyrlo.envs import make
-from hyrlo.runs.directory import first_difference, roll_in_of
+from hyrlo.runs.directory import first_difference, read_config, roll_in_of
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.training import describe_config, train
 
@@ -63,7 +63,7 @@ class RunSpec:
         first = self.begins_from(base)
         if first and (first / "result.json").exists():
             wanted["roll_in"] = policy_fingerprint(roll_in_of(first))
-        difference = first_difference(read_json(path / "config.json"), wanted, common=True)
+        difference = first_difference(read_config(path, ["algo", "config"]), wanted, common=True)
         if difference:
             raise RunError(f"{path}: holds a run of another config ({difference}); give another --out")
         return True
@@ -122,6 +122,7 @@ class Finished:
     @classmethod
     def read(cls, spec: RunSpec, base: Path) -> Finished:
         path = spec.path(base)
+        read_config(path, ["algo"])  # rejects runs of other versions
         lines = (path / "metrics.jsonl").read_text().splitlines()
         return cls(spec, read_json(path / "result.json"), [json.loads(line) for line in lines], path)
 

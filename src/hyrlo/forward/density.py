@@ -17,6 +17,7 @@ from jax.random import fold_in
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import Gaussian, Policy, Stack
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward import gradient
@@ -47,6 +48,8 @@ class DensityEstimator(Estimator):
     """Density ratios, and policies by gradient descent. Its state is the forward policy."""
 
     def __init__(self, spec: Spec, data: ObservationDataset, config: DensityConfig, key: PRNGKeyArray):
+        if not spec.action_size:
+            raise HyrloError("DensityConfig is for action vectors; for discrete actions use ImportanceConfig")
         self.spec, self.config = spec, config
         whitening = gradient.offline_whitening(data, spec)
         policy_key, _, feature_key = jax.random.split(fold_in(key, spec.horizon), 3)

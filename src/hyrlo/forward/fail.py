@@ -71,7 +71,7 @@ class ForwardConfig:
     """Forward pass: what the config of every estimator has."""
 
     samples: int = 1000
-    """Online episodes per step and round."""
+    """Online episodes per step."""
     offline_samples: int = 2000
     """Offline states used per step (all, if there are fewer)."""
 

@@ -36,7 +36,8 @@ class GradientConfig(ForwardConfig):
     """Forward pass by gradient descent on the MMD: what its estimators have in common."""
 
     expert: ClassVar[tuple[str, ...]] = (
-        "learning_rate", "batch", "features", "moments", "entropy", "std", "std_floor", "explore", "explore_std", "dynamics",
+        "learning_rate", "batch", "features", "moments", "entropy", "std", "std_floor", "explore_share", "explore_std",
+        "dynamics",
     )  # fmt: skip
     samples: int = 100
     """Online episodes per round."""
@@ -47,7 +48,7 @@ class GradientConfig(ForwardConfig):
     updates: int = 300
     """Gradient steps on the policy after each collection."""
     learning_rate: float = 1e-3
-    """Adam's, at first; it decays along a cosine."""
+    """Initial learning rate (Adam); it decays along a cosine."""
     batch: int = 128
     """Online states per gradient step."""
     features: int = 256

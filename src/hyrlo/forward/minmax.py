@@ -11,7 +11,7 @@ The iterate with the smallest u is returned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -76,10 +76,11 @@ class UnitBall(eqx.Module):
 class GameConfig:
     """The min-max game; the paper plays 1000 rounds at learning rate 0.001."""
 
+    expert: ClassVar[tuple[str, ...]] = ("entropy",)
     iterations: int = 1000
     """Rounds of the game."""
     learning_rate: float = 1e-3
-    """Of the policy player (Adam)."""
+    """Learning rate of the policy player (Adam)."""
     entropy: float = 0.0
     """Weight of the policy's entropy in the regulariser φ(π)."""
 

@@ -42,14 +42,14 @@ class ModelConfig(GradientConfig):
 
     share_steps: int = 0
     """Number of consecutive steps that share a policy; 0: as many as give at most 40 policies."""
-    explore: float = 0.5
+    explore_share: float = 0.5
     """Share of the first round's episodes whose actions are uniform from step h on."""
     dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.explore <= 1:
-            raise HyrloError(f"explore is {self.explore}; give a share from 0 to 1")
+        if not 0 <= self.explore_share <= 1:
+            raise HyrloError(f"explore_share is {self.explore_share}; give a share from 0 to 1")
         if self.share_steps < 0:
             raise HyrloError(f"share_steps is {self.share_steps}; give 0 or more")
 
@@ -145,7 +145,7 @@ class ModelEstimator(Estimator):
         if r > 0:
             return forward
         explorer = switch(forward, at=h, to=exploring_policy(forward, self.spec, self.config))
-        return Mixture(forward, explorer, jnp.asarray(self.config.explore))
+        return Mixture(forward, explorer, jnp.asarray(self.config.explore_share))
 
     def update(self, key: PRNGKeyArray, state: tuple, online: Recorded, h: int) -> tuple[tuple, dict[str, float]]:
         _, learn_key, descend_key = jax.random.split(key, 3)

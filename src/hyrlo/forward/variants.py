@@ -24,11 +24,17 @@ VECTOR_ESTIMATORS: dict[str, Mapping[str, ForwardConfig]] = {
 }
 
 
-def configure(choice: Choice) -> ForwardConfig:
-    """The config of FAIL: estimator, budget and discriminator."""
+def select(choice: Choice) -> tuple[str, Mapping[str, ForwardConfig]]:
+    """The estimator's name and its presets."""
     estimators = VECTOR_ESTIMATORS if choice.vectors else ESTIMATORS
     name = choice.variant("forward", estimators)
-    config = choice.pick(estimators[name], f"--forward {name}")
+    return name, estimators[name]
+
+
+def configure(choice: Choice) -> ForwardConfig:
+    """The config of FAIL: estimator, budget and discriminator."""
+    name, presets = select(choice)
+    config = choice.pick(presets, f"--forward {name}")
     if name == "model" and choice.vectors and choice.motion:
         config = model.MOTION
     return config if choice.discriminator is None else with_discriminator(config, choice.discriminator, name)

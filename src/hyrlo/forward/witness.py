@@ -107,6 +107,7 @@ class GivenValues(SampleWitness):
 class ValueNetwork(SampleWitness):
     """Equation 1 with f a small network."""
 
+    expert: ClassVar[tuple[str, ...]] = ("bound", "restarts", "ascent", "learning_rate")
     hidden: int = 16
     """Width of the hidden layer."""
     bound: float = 4.0
@@ -116,7 +117,7 @@ class ValueNetwork(SampleWitness):
     ascent: int = 3
     """Gradient steps on the witness per round of the game."""
     learning_rate: float = 0.03
-    """Of these steps (Adam)."""
+    """Learning rate of these steps (Adam)."""
 
     def __post_init__(self) -> None:
         check_positive(self, "hidden", "bound", "ascent", "learning_rate")

@@ -1,6 +1,6 @@
 """Runs: where an algorithm reports, and from where it resumes.
 
-`Run` keeps everything in memory. `RunDirectory` also writes `config.json`, `metrics.jsonl`, `checkpoint/`,
+`MemoryRun` keeps everything in memory. `RunDirectory` also writes `config.json`, `metrics.jsonl`, `checkpoint/`,
 `policy.safetensors` + `policy.json`, `curve.png` and, last, `result.json`, each atomically.
 """
 
@@ -90,7 +90,7 @@ class MemoryRun:
     def tell(self, line: dict[str, Any]) -> None:
         """Give a line of metrics to all listeners."""
         answers = [listener(line) for listener in self.listeners]  # all of them, whoever asks to stop
-        if True in answers:
+        if any(answer is True for answer in answers):
             raise TrainingStopped(f"a callback stopped training in phase {line['phase']}, step {line['horizon']}")
 
     def evaluate(self, policy: Policy, model: TraceModel) -> Evaluation:

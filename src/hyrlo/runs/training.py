@@ -25,11 +25,11 @@ from hyrlo.core.variants import Choice, with_options
 from hyrlo.data.readers import as_states
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
-from hyrlo.envs import World, make
+from hyrlo.envs import World, make, traits_of
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
-from hyrlo.runs.directory import FORMAT, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
+from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.tensorboard import TensorBoard
 from hyrlo.theory.discounted import interactive_model
@@ -38,9 +38,8 @@ LIBRARIES = (
     "hyrlo", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "gymnasium-robotics", "mujoco",
 )  # fmt: skip
 """The libraries whose versions a run records."""
-Data = str | Path | np.ndarray | ObservationDataset | TransitionDataset
-Callback = Callable[[dict[str, Any]], Any]
-"""Called with each new line of metrics; training stops if it returns True."""
+DataSet = ObservationDataset | TransitionDataset
+Data = str | Path | np.ndarray | DataSet
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def train(
     resume: bool = False,
     curve_episodes: int | None = None,
     eval_episodes: int | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Listener] = (),
     progress: bool | Progress = False,
     tensorboard: bool = False,
     command: str | None = None,
@@ -113,7 +112,8 @@ def train(
         out: Keep the run in this directory; `resume` continues one that was stopped.
         curve_episodes: Episodes of each evaluation along the curve (default: the world's, 200 or 20).
         eval_episodes: Episodes of the final evaluation (default: the world's, 1000 or 100).
-        callbacks: Called with each new line of metrics; training stops if one returns True.
+        callbacks: Called with each new line of metrics. If one returns True, `TrainingStopped` is raised; a run with
+            `out` can be resumed.
         progress: Show progress bars.
         tensorboard: With `out`, also write the metrics for TensorBoard.
         command: The command line that repeats the run; recorded in its config.
@@ -121,10 +121,15 @@ def train(
     """
     check_seed(seed)
     enable_compilation_cache(cache)
-    world = world if isinstance(world, World) else make(world)
+    check_name(algo, ALGORITHMS, "algorithm")
+    data = _loaded(ALGORITHMS[algo], data)
+    if not isinstance(world, World):
+        world = make(world, default_horizon(world, data))
     algorithm = _algorithm(algo, world)
     config = default_config(algo, world=world) if config is None else config
     check_finite(config)
+    if out is not None and (name := _function_in(config)):
+        raise HyrloError(f"{name} is a function, which a run directory cannot keep; leave out `out`")
     described, source = _source(algorithm, world, data, roll_in, config, seed)
     model = _model(algorithm, world)
     settings = _settings(algo, world, seed, config, described, curve_episodes, eval_episodes, command)
@@ -165,6 +170,7 @@ def _settings(
         "env": world.name,
         "env_options": world.options,
         "horizon": world.spec.horizon,
+        "actions": world.spec.actions,
         "seed": seed,
         "config": describe_config(config),
         **source,
@@ -175,12 +181,29 @@ def _settings(
     }
 
 
-def _tensorboard(wanted: bool, out: str | Path | None) -> list[Callback]:
+def _tensorboard(wanted: bool, out: str | Path | None) -> list[Listener]:
     return [TensorBoard(Path(out) / "tensorboard")] if wanted and out is not None else []
 
 
+def default_horizon(world: Any, data: Any) -> int | None:
+    """The horizon of the data, where the environment's name leaves it to them."""
+    if isinstance(world, str) and isinstance(data, DataSet):
+        return data.horizon if traits_of(world).horizon_from_data else None
+    return None
+
+
+def _loaded(algorithm: Algorithm, data: Data | None) -> DataSet | None:
+    """The data as a data set."""
+    if data is None or isinstance(data, DataSet):
+        return data
+    if isinstance(data, Policy):
+        raise HyrloError("data: is a policy; pass it as roll_in")
+    if algorithm.learns_from == "transitions" and isinstance(data, str | Path):
+        return TransitionDataset.load(data)
+    return as_states(data)
+
+
 def _algorithm(algo: str, world: World) -> Algorithm:
-    check_name(algo, ALGORITHMS, "algorithm")
     algorithm = ALGORITHMS[algo]
     if world.spec.action_size and not algorithm.vectors:
         usable = ", ".join(a.name for a in ALGORITHMS.values() if a.vectors)
@@ -219,15 +242,13 @@ def _finish(
 def _source(
     algorithm: Algorithm,
     world: World,
-    data: Data | None,
+    data: DataSet | None,
     roll_in: Policy | str | Path | None,
     config: Any,
     seed: int,
 ) -> tuple[dict[str, Any], Any]:
     """What the run's config says of the source, and the source itself, checked."""
     kind, name = algorithm.learns_from, algorithm.name
-    if isinstance(data, Policy):
-        raise HyrloError("data: is a policy; pass it as roll_in")
     if roll_in is not None and kind != "roll-in":
         raise HyrloError(f"--roll-in: {name} takes no roll-in; it is for psdp-trace, cpi and distil")
     if data is not None and kind == "nothing":
@@ -243,18 +264,16 @@ def _source(
     return {"data": {"source": states.source, "fingerprint": states.fingerprint()}}, states
 
 
-def _states(world: World, data: Data | None, config: Any, seed: int) -> ObservationDataset:
+def _states(world: World, data: DataSet | None, config: Any, seed: int) -> ObservationDataset:
     most = getattr(config, "forward", config).offline_samples
     if isinstance(data, TransitionDataset):
         raise HyrloError("this algorithm learns from states; give an ObservationDataset, or data.observations()")
-    states = world.behaviour_data(seed, episodes=most) if data is None else as_states(data)
+    states = world.behaviour_data(seed, episodes=most) if data is None else data
     return world.prepare(states).subsample(most, seed)
 
 
-def _transitions(world: World, data: Data | None, config: Any, seed: int) -> TransitionDataset:
+def _transitions(world: World, data: DataSet | None, config: Any, seed: int) -> TransitionDataset:
     most, spec = config.offline_samples, world.spec
-    if isinstance(data, str | Path):
-        data = TransitionDataset.load(data)
     transitions = world.behaviour_transitions(seed, episodes=most) if data is None else data
     if not isinstance(transitions, TransitionDataset):
         raise HyrloError(
@@ -288,7 +307,7 @@ def _check_actions(path: Path, world: World) -> None:
     """Reject the run of a world with another number of actions; everything else shows in the policy itself."""
     if (path / "config.json").exists():
         run = read_config(path)
-        there, here = make(run["env"], run["horizon"], **run["env_options"]).spec.actions, world.spec.actions
+        there, here = run.get("actions", world.spec.actions), world.spec.actions
         if there != here:
             raise HyrloError(f"--roll-in: {path} has {there} actions, {world.name} {here}; give another")
 
@@ -298,17 +317,28 @@ def describe_config(config: Any) -> dict[str, Any]:
     described: dict[str, Any] = {"type": type(config).__name__}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            value = describe_config(value)
-        described[field.name] = getattr(value, "__qualname__", repr(value)) if callable(value) else value
+        if callable(value):
+            value = getattr(value, "__qualname__", type(value).__name__)
+        described[field.name] = describe_config(value) if dataclasses.is_dataclass(value) else value
     return described
 
 
-def load_run(path: str | Path) -> tuple[World, Policy, dict[str, Any]]:
-    """The world, the policy and the config of a finished run."""
+def _function_in(config: Any) -> str | None:
+    """The name of a field that holds a function, if there is one."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if callable(value):
+            return field.name
+        if dataclasses.is_dataclass(value) and (name := _function_in(value)):
+            return name
+    return None
+
+
+def load_run(path: str | Path, world: World | None = None) -> tuple[World, Policy, dict[str, Any]]:
+    """The world, the policy and the config of a finished run; give the `world` if it was made from an object."""
     settings = read_config(Path(path))
     try:
-        world = make(settings["env"], settings["horizon"], **settings["env_options"])
+        world = world or make(settings["env"], settings["horizon"], **settings["env_options"])
     except (TypeError, ValueError) as error:
         raise HyrloError(f"{Path(path) / 'config.json'}: does not describe an environment ({error})") from error
     if not (Path(path) / "policy.json").exists():
@@ -316,10 +346,10 @@ def load_run(path: str | Path) -> tuple[World, Policy, dict[str, Any]]:
     return world, load_policy(path), settings
 
 
-def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0) -> Evaluation:
-    """Evaluate a run's policy on fresh episodes."""
+def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0, world: World | None = None) -> Evaluation:
+    """Evaluate a run's policy on fresh episodes; give the `world` if it was made from an object."""
     enable_compilation_cache()
-    world, policy, _ = load_run(path)
+    world, policy, _ = load_run(path, world)
     return evaluate(world.trace_model(), policy, jax.random.key(seed), episodes)
 
 

@@ -34,7 +34,7 @@ class InterFailConfig:
     """Inter-FAIL."""
 
     iterations: int = 600
-    """T."""
+    """Number of iterations T."""
     samples: int = 50
     """Episodes, and as many queries, per iteration; the paper's is 1."""
     discriminators: Literal["mmd", "all", "finite"] = "mmd"
