@@ -1,7 +1,6 @@
 """`hyrlo reproduce`: runs at smoke scale, skips what is done, reports from stored runs alone."""
 
 import csv
-import dataclasses
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,8 @@ from hyrlo.core.serialize import policy_fingerprint, save_policy
 from hyrlo.experiments import hammer
 from hyrlo.experiments.reproduce import find
 from hyrlo.experiments.runner import Finished, RunSpec, spread
-from hyrlo.runs.directory import roll_in_of
+from hyrlo.runs.directory import FORMAT, roll_in_of
+from hyrlo.runs.training import describe_config
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_run_of_another_algorithm_or_roll_in_is_not_taken_for_this_one(tmp_pat
         policy_fingerprint(roll_in_of(replace(spec, group=name).path(tmp_path))) for name in ("early", "late")
     )
     for algo, roll_in, fits in (("distil", own, True), ("distil", other, False), ("fail", own, False)):
-        stored = {"algo": algo, "config": dataclasses.asdict(spec.config), "roll_in": roll_in}
+        stored = {"format": FORMAT, "algo": algo, "config": describe_config(spec.config), "roll_in": roll_in}
         (spec.path(tmp_path) / "config.json").write_text(json.dumps(stored))
         if fits:
             assert spec.done(tmp_path)

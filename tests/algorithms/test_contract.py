@@ -65,6 +65,7 @@ def test_resumes_to_the_same_bytes(algo, stop_after, finished, tmp_path, monkeyp
     class Stopped(Exception):
         pass
 
+    path, whole = finished[algo]  # made before a run is stopped
     keep = RunDirectory.keep
 
     def keep_and_stop(self, phase):
@@ -73,15 +74,15 @@ def test_resumes_to_the_same_bytes(algo, stop_after, finished, tmp_path, monkeyp
             raise Stopped
 
     monkeypatch.setattr(RunDirectory, "keep", keep_and_stop)
-    if stop_after < len(finished[algo][1].metrics):
+    if stop_after < len(whole.metrics):
         with pytest.raises(Stopped):
             contract.train(algo, tmp_path / "run")
     monkeypatch.setattr(RunDirectory, "keep", keep)
     resumed = contract.train(algo, tmp_path / "run", resume=True)
-    assert policy_bytes(tmp_path / "run") == policy_bytes(finished[algo][0])
+    assert policy_bytes(tmp_path / "run") == policy_bytes(path)
     untimed = [{k: v for k, v in line.items() if k != "seconds"} for line in resumed.metrics]
-    assert untimed == [{k: v for k, v in line.items() if k != "seconds"} for line in finished[algo][1].metrics]
-    assert resumed.result["episodes"] == finished[algo][1].result["episodes"]
+    assert untimed == [{k: v for k, v in line.items() if k != "seconds"} for line in whole.metrics]
+    assert resumed.result["episodes"] == whole.result["episodes"]
 
 
 @every_algorithm

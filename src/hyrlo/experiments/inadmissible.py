@@ -15,7 +15,8 @@ from hyrlo.experiments.runner import Finished, RunSpec, markdown, row_of, spread
 HORIZON = {"smoke": 3, "quick": 10, "paper": 10}
 SEEDS = {"smoke": 1, "quick": 3, "paper": 10}
 ENVIRONMENTS = ("lock-benign", "lock-adversarial", "lock")
-EPISODES = 4000  # of every evaluation: one success in ten has to be told from one in twenty
+EPISODES = {"smoke": 100, "quick": 4000, "paper": 4000}
+"""Of every evaluation: one success in ten has to be told from one in twenty."""
 PAPER = {  # forward policy, FOOBAR, PSDP
     "lock-benign": ("0.12 (0.1, 0.135)", "1 (1, 1)", "1 (1, 1)"),
     "lock-adversarial": ("0 (0, 0)", "0 (0, 0)", "1.1 (0.95, 1.15)"),
@@ -39,7 +40,8 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
         algorithms = (("foobar", "foobar", foobar), ("psdp", "psdp", psdp), ("exploring", "foobar", exploring))
         for name, algo, config in algorithms:
             specs += [
-                RunSpec(f"{name}-{env}", algo, env, HORIZON[scale], config, seed, curve_episodes=1000, eval_episodes=EPISODES)
+                RunSpec(f"{name}-{env}", algo, env, HORIZON[scale], config, seed,
+                        curve_episodes=EPISODES[scale] // 4, eval_episodes=EPISODES[scale])
                 for seed in range(seeds)
             ]  # fmt: skip
     return specs
