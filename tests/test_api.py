@@ -27,6 +27,7 @@ def train(**options):
     return hyrlo.train("fail", hyrlo.make("lock", horizon=3), lock_states(), config=SMALL, eval_episodes=5, **options)
 
 
+@pytest.mark.slow
 def test_arrays_paths_and_data_sets_are_the_same_data(tmp_path):
     world, states = hyrlo.make("lock", horizon=3), lock_states()
     np.savez(tmp_path / "states.npz", observations=states)
@@ -38,6 +39,7 @@ def test_arrays_paths_and_data_sets_are_the_same_data(tmp_path):
     assert len({policy_fingerprint(run.policy)["fingerprint"] for run in runs}) == 1
 
 
+@pytest.mark.slow
 def test_an_environment_object_is_a_world():
     env = gymnasium.make("CartPole-v1", max_episode_steps=5)
     states = np.random.default_rng(0).normal(size=(20, 6, 4)).astype(np.float32)
@@ -46,6 +48,7 @@ def test_an_environment_object_is_a_world():
     assert (trained.result["env"], trained.result["horizon"]) == ("gym:CartPole-v1", 5)
 
 
+@pytest.mark.slow
 def test_callbacks_see_every_line_and_may_stop(tmp_path):
     seen = []
     trained = train(callbacks=[seen.append])
@@ -103,6 +106,7 @@ def test_choices_that_do_not_exist_are_errors_of_one_line(options, said):
         hyrlo.config(**options)
 
 
+@pytest.mark.slow
 def test_a_run_directory_of_an_older_version_is_refused_by_name(tmp_path):
     train(out=tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())

@@ -116,6 +116,7 @@ def test_help_shows_at_most_forty_options_that_apply(words, capsys, monkeypatch)
     assert ("--lock." in text) == ("lock" in words)
 
 
+@pytest.mark.slow
 def test_all_options_are_shown_if_asked_for_and_hidden_ones_are_taken(capsys, tmp_path):
     assert run("train", "foobar", "gym:Pendulum-v1", "--help") == 0
     assert "--backward.tau" not in capsys.readouterr().out
