@@ -129,6 +129,23 @@ def test_actor_and_temperature_wait_for_their_turn():
     assert counts == [[1, 1, 1], [1, 3, 1], [2, 4, 2]]
 
 
+def test_the_temperature_rises_where_the_entropy_is_below_its_target():
+    before = s.TrainState.create(jnp.zeros(()))
+    for entropy, sign in ((-1.0, 1), (3.0, -1)):
+        after = s.update_temperature(before, jnp.asarray(entropy), 1.0, jnp.asarray(0.01))
+        assert np.sign(float(after.params)) == sign
+
+
+def test_targets_move_slowly_towards_the_critics():
+    agent = s.create_agent(KEY, Spec(3, 2, actions=2), s.empty_replay(Spec(3, 2, actions=2), SMALL), SMALL)
+    moved = jax.tree.map(lambda x: x + 1.0, agent.critics.params)
+    agent = eqx.tree_at(lambda a: a.critics.params, agent, moved)
+    after = s.update_targets(agent, SMALL).targets
+    change = jax.tree.map(lambda new, old: new - old, after, agent.targets)
+    for leaf in jax.tree.leaves(change):
+        np.testing.assert_allclose(leaf, SMALL.tau, atol=1e-6)
+
+
 def test_the_actor_takes_over_at_any_step_and_as_often_as_asked_at_once():
     at = np.asarray(s.switch_steps(KEY, 20_000, 10, 0.3))
     np.testing.assert_allclose(np.bincount(at, minlength=10) / len(at), [0.37] + [0.07] * 9, atol=0.015)
