@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
@@ -19,6 +18,7 @@ from hyrlo.backward import variants as backward_variants
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Mixture, Policy
 from hyrlo.core.variants import Choice, check_preset
 from hyrlo.data.states import ObservationDataset
@@ -64,12 +64,12 @@ def configure(choice: Choice) -> FoobarConfig:
 
 def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """The paper's main algorithm: match the states forwards, then improve backwards from where that leads."""
-    forward_key, backward_key = jax.random.split(key)
-    roll_in: Policy = fail(model, source, config.forward, forward_key, run)
+    keys = Keys(key)
+    roll_in: Policy = fail(model, source, config.forward, keys.forward, run)
     if isinstance(config, ExploringFoobarConfig):
-        seeking = seek(model, source, config.exploration, jax.random.fold_in(key, 1), run)
+        seeking = seek(model, source, config.exploration, keys.explore, run)
         roll_in = Mixture(roll_in, seeking, jnp.asarray(config.exploration.share))
     run.keep_policy("roll_in", roll_in)
     if isinstance(config.backward, psdp.PsdpConfig):
-        return psdp.psdp_trace(model, roll_in, config.backward, backward_key, run)
-    return sac.cpi_trace(model, roll_in, config.backward, backward_key, run)
+        return psdp.psdp_trace(model, roll_in, config.backward, keys.backward, run)
+    return sac.cpi_trace(model, roll_in, config.backward, keys.backward, run)

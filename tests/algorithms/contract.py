@@ -15,6 +15,7 @@ SAC_EPISODES = 4 * (2 + 3 * 2)  # four at a time: random collections, then itera
 ONLINE_EPISODES = 3 * (10 * HORIZON + 4)  # iterations of samples for every step and a trial
 EXPECTED = {  # episodes, steps
     "foobar": ((FORWARD + BACKWARD) * HORIZON, FORWARD_STEPS + BACKWARD_STEPS),
+    "foobar-exploring": ((2 * FORWARD + BACKWARD) * HORIZON, 2 * FORWARD_STEPS + BACKWARD_STEPS),
     "fail": (FORWARD * HORIZON, FORWARD_STEPS),
     "psdp": (BACKWARD * HORIZON, RESET_STEPS),
     "psdp-trace": (BACKWARD * HORIZON, BACKWARD_STEPS),
@@ -36,12 +37,14 @@ EXPECTED = {  # episodes, steps
 VARIANTS = {algo: (algo, {}) for algo in ALGORITHMS} | {
     "foobar-model": ("foobar", {"forward": "model", "improve": "sac"}),
     "foobar-paper": ("foobar", {"preset": "paper"}),
+    "foobar-exploring": ("foobar", {"explore": 0.5}),
     "cpi-paper": ("cpi", {"improve": "cpi"}),
     "hyq-paper": ("hyq", {"preset": "paper"}),
 }
 """What the tests run over: every algorithm, and its other variants: choices of `hyrlo.config`."""
 SIZES = {
-    "ForwardConfig.samples": FORWARD, "PsdpConfig.samples": BACKWARD, "CpiConfig.samples": BACKWARD,
+    "ForwardConfig.samples": FORWARD, "SeekConfig.samples": FORWARD, "PsdpConfig.samples": BACKWARD,
+    "CpiConfig.samples": BACKWARD,
     "InterFailConfig.samples": FORWARD, "InterFailConfig.iterations": 5, "InterFailConfig.points": 5,
     "offline_samples": 50, "features": 32, "GameConfig.iterations": 20, "ModelConfig.hidden": 8, "ModelConfig.updates": 10,
     "DynamicsConfig.hidden": 8, "DynamicsConfig.updates": 10, "DynamicsConfig.memory": 100,

@@ -123,7 +123,7 @@ def test_the_estimated_advantage_is_unbiased_whatever_q(sampled):
     half = Blend(jax.tree.map(lambda x: x[None], Greedy(MLP((jnp.eye(4, 3),), (jnp.zeros(3),)))), jnp.array([0.4]), 3)
     policy = np.asarray(half.probabilities(jnp.eye(4)), float)
     np.testing.assert_allclose(policy, 0.4 * np.eye(3)[[0, 1, 2, 0]] + 0.2, atol=1e-6)
-    batch = collect(model, table_policy(roll_in), half, 40_000, 0.7, key)
+    batch = collect(model, table_policy(roll_in), half, 160_000, 0.7, key)
     chosen = np.eye(3)[np.asarray(wrong.q.weights[0]).argmax(axis=1)]
     estimate = exact_estimates(mdp, roll_in)(policy, 0)
     exact = np.sum(estimate.states[:, None] * chosen * estimate.advantage)

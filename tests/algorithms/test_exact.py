@@ -98,8 +98,8 @@ def test_psdp_trace_estimates_q_without_bias():
 def test_steps_may_share_a_q_function_where_the_world_is_the_same_at_all_of_them():
     """Push right twice, then stay: −0.5 at best, about −5 for uniform actions."""
     model = JaxTraceModel(PointMass(discrete=True, horizon=6))
-    config = PsdpConfig(samples=1200, share_steps=3, fit=MlpSgd(updates=600, restarts=2))
+    config = PsdpConfig(samples=4800, share_steps=3, fit=MlpSgd(updates=600, restarts=2))
     policy = psdp_trace(model, Uniform(3), config, jax.random.key(0), MemoryRun(curve_episodes=2))
     assert len(policy.steps.q.biases[0]) == 2  # six steps, two Q-functions
-    assert model.ledger.episodes == 2 * 2 * 1200
+    assert model.ledger.episodes == 2 * 2 * 4800
     assert float(model.evaluation().rollout(jax.random.key(1), policy, 300).returns.mean()) > -1.2

@@ -12,11 +12,13 @@ import hyrlo
 from hyrlo.baselines import briee, hyq
 from hyrlo.baselines.online import OnlineConfig, Tuples, add_tuples, create_buffer
 from hyrlo.core.jax_model import JaxTraceModel
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import OptimisticQ
 from hyrlo.core.policies import Uniform
 from hyrlo.data.transitions import TransitionDataset, Transitions
 from hyrlo.runs.directory import MemoryRun
 from hyrlo.theory.finite import FiniteMDP
+from tests.algorithms import contract
 
 HORIZON, STATES, ACTIONS = 3, 4, 3
 
@@ -89,7 +91,7 @@ def two_kinds(n=2000):
 
 def test_a_discriminator_widens_the_gap_and_the_features_close_it():
     game, config = two_kinds(), briee.BrieeConfig(hidden=16, batch=256, updates=200)
-    keys, rows = jax.random.split(jax.random.key(3)), jnp.arange(2000)
+    keys, rows = Keys.of_seed(3), jnp.arange(2000)
     batches = jax.random.randint(jax.random.key(4), (config.updates, config.batch), 0, 2000)
     blind = jnp.zeros((4, 2))  # every state has the same features
     fresh = float(game.gap(*briee.accuse(keys, game, blind, batches[:0], config), blind, rows))
@@ -98,7 +100,7 @@ def test_a_discriminator_widens_the_gap_and_the_features_close_it():
     assert found > 3 * max(fresh, 0.0)
     assert found > 0.3  # f is bounded by 1, and two equal kinds differ by 2: at most 1
     outputs = briee.discriminate(network, game.next_states)
-    encoder, start = 0.01 * jax.random.normal(keys[0], (4, 2)), briee.optimiser(config)
+    encoder, start = 0.01 * jax.random.normal(keys.encoder, (4, 2)), briee.optimiser(config)
     learned, _, losses = briee.answer(game, encoder, start.init(encoder), outputs, batches, config)
     assert float(losses[-1]) < 0.5 * float(losses[0])
     assert float(game.gap(network, rival, learned, rows)) < 0.2 * found
@@ -152,3 +154,35 @@ def test_hyq_wants_actions_and_rewards_and_briee_wants_nothing():
         hyrlo.train("hyq", world, world.behaviour_data(episodes=20))
     with pytest.raises(hyrlo.HyrloError, match="world alone"):
         hyrlo.train("briee", world, world.behaviour_data(episodes=20))
+
+
+def test_hyq_of_the_authors_keeps_one_optimiser_per_step():
+    """Two iterations of regression: Adam counts the updates of both, and its moments are carried on."""
+    config = hyq.HyqSgdConfig(updates=7, batch=8)
+    lock = hyrlo.make("lock", horizon=2)
+    data = lock.behaviour_transitions(seed=0, episodes=30)
+    learner = hyq.create_learner(jax.random.key(0), lock.spec, config)
+    buffer = create_buffer(2, lock.spec.observation_size, 10, data)
+    rows = hyq.Rows(jnp.full(2, 30), jnp.zeros(2, int), jnp.full(2, 30))
+    once, _ = hyq.sweep(jax.random.key(1), learner, buffer.rows, rows, config)
+    twice, _ = hyq.sweep(jax.random.key(1), once, buffer.rows, rows, config)
+    assert once.optimisers[0].count.tolist() == [7, 7]
+    assert twice.optimisers[0].count.tolist() == [14, 14]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["hyq", "hyq-paper", "briee"])
+def test_a_resumed_run_plays_no_uncounted_episodes(algo, tmp_path, monkeypatch):
+    collected, record = [], JaxTraceModel.record
+
+    def spied(self, key, policy, episodes, *args, **kwargs):
+        collected.append(episodes)
+        return record(self, key, policy, episodes, *args, **kwargs)
+
+    monkeypatch.setattr(JaxTraceModel, "record", spied)
+    with pytest.raises(hyrlo.TrainingStopped):
+        contract.train(algo, tmp_path, callbacks=[lambda line: line["iteration"] == 1])
+    assert len(list((tmp_path / "checkpoint").glob("*rows*"))) == 2
+    contract.train(algo, tmp_path, resume=True)
+    assert collected == [10 * contract.HORIZON] * 3  # one collection in each of three iterations
+    assert not list((tmp_path / "checkpoint").glob("*rows*"))

@@ -19,13 +19,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.random import fold_in
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.backward import sac
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import Whitened, pick
 from hyrlo.core.policies import Blend, Greedy, Policy, switch
 from hyrlo.core.regression import FitConfig, MlpSgd, create_q, fit_q
@@ -112,12 +112,12 @@ class CpiBatch(NamedTuple):
 
 def collect(model: TraceModel, roll_in: Policy, policy: Policy, n: int, gamma: float, key: PRNGKeyArray) -> CpiBatch:
     """`π^f ∘_g π ∘_h unif ∘_{h+1} π` with g and h − g geometric; the horizon cuts both off."""
-    first_key, second_key, rollout_key = jax.random.split(key, 3)
+    keys = Keys(key)
     horizon = model.spec.horizon
-    begin = geometric(first_key, gamma, n, horizon)
-    at = begin + geometric(second_key, gamma, n, horizon - begin)
+    begin = geometric(keys.roll_in, gamma, n, horizon)
+    at = begin + geometric(keys.policy, gamma, n, horizon - begin)
     after = switch(policy, at=at, to=switch(model.spec.uniform(), at=at + 1, to=policy))
-    batch = model.record(rollout_key, switch(roll_in, at=begin, to=after), n, tuple(range(horizon)))
+    batch = model.record(keys.rollout, switch(roll_in, at=begin, to=after), n, tuple(range(horizon)))
     return _discounted(batch.states, batch.actions, batch.rewards, jnp.asarray(at), jnp.asarray(gamma))
 
 
@@ -143,7 +143,7 @@ def cpi_networks(model: TraceModel, source: Policy, config: CpiConfig, key: PRNG
     if spec.action_size:
         raise HyrloError("--improve cpi tries every action, so actions must be discrete; use --improve sac")
     gamma = getattr(model, "gamma", GAMMA) if config.gamma is None else config.gamma
-    fresh = create_q(key, spec.observation_size, spec.actions, config.fit)
+    fresh = create_q(Keys(key).create, spec.observation_size, spec.actions, config.fit)
     blank = Greedy(Whitened.create(fresh, Whitening.identity(spec.observation_size)))  # type: ignore[arg-type]
     several = jax.tree.map(lambda x: jnp.repeat(x[None], config.iterations, axis=0), blank)
     uniform = Blend(several, jnp.zeros(config.iterations), spec.actions)
@@ -152,10 +152,10 @@ def cpi_networks(model: TraceModel, source: Policy, config: CpiConfig, key: PRNG
         policy, stopped = phase.state
         if stopped:
             break
-        collect_key, fit_key = jax.random.split(fold_in(key, t))
-        batch = collect(model, source, policy, config.samples, gamma, collect_key)
+        keys = Keys(key).at(t)
+        batch = collect(model, source, policy, config.samples, gamma, keys.collect)
         held = int(config.samples * config.test_share)
-        better, unit, loss = fit_greedy(fit_key, CpiBatch(*(x[held:] for x in batch)), spec.actions, config.fit)
+        better, unit, loss = fit_greedy(keys.fit, CpiBatch(*(x[held:] for x in batch)), spec.actions, config.fit)
         advantage = float(estimated_advantage(policy, better, CpiBatch(*(x[:held] for x in batch)), unit))
         done = advantage <= config.epsilon
         alpha = 0.0 if done else step_size(advantage, gamma) if config.alpha is None else config.alpha

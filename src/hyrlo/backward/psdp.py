@@ -20,6 +20,7 @@ from jaxtyping import PRNGKeyArray
 from hyrlo.core.access import Recorded, Spec, TraceModel, require_reset
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
 from hyrlo.core.regression import FitConfig, LatentProjection, LatentSgd, create_q, fit_q
 from hyrlo.core.variants import from_presets
@@ -73,9 +74,9 @@ def psdp(model: TraceModel, source: ObservationDataset, config: PsdpConfig, key:
     uniform = model.spec.uniform()
 
     def collect(key: PRNGKeyArray, h: int, backward: Policy, samples: int) -> Recorded:
-        pick_key, rollout_key = jax.random.split(key)
-        states = jax.random.choice(pick_key, jnp.asarray(source.at(h)), (samples,))
-        return reset_model.rollout_from(rollout_key, states, switch(uniform, at=h + 1, to=backward), at=h)
+        keys = Keys(key)
+        states = jax.random.choice(keys.states, jnp.asarray(source.at(h)), (samples,))
+        return reset_model.rollout_from(keys.rollout, states, switch(uniform, at=h + 1, to=backward), at=h)
 
     return improve_backwards(model, collect, uniform, config, key, run)
 
@@ -95,31 +96,29 @@ def psdp_trace(model: TraceModel, source: Policy, config: PsdpConfig, key: PRNGK
 def improve_backwards(
     model: TraceModel, collect: Collect, before: Policy, config: PsdpConfig, key: PRNGKeyArray, run: Run
 ) -> Policy:
-    """The loop both algorithms share. The curve shows `before ∘_h π^b`."""
+    """The loop both algorithms share. The curve shows `before ∘_h π^b`.
+
+    Steps that share a Q-function are learned twice: what follows within the block is first the policy after it, then the
+    one just learned.
+    """
     spec, k = model.spec, config.share_steps
-    unlearned = Greedy(create_q(key, spec.observation_size, spec.actions, config.fit))
+    unlearned = Greedy(create_q(Keys(key).create, spec.observation_size, spec.actions, config.fit))
     phase = run.phase("backward", reversed(range(0, spec.horizon, k)), Stack.repeat(unlearned, spec.horizon, k), model)
     for h in phase:
         backward, steps = phase.state, range(h, min(h + k, spec.horizon))
         after = backward[h + k] if h + k < spec.horizon else None
         if after and k > 1:
             backward = backward.with_step(h, after)
-        for block_key in block_keys(fold_in(key, h), k):
-            collect_key, fit_key = jax.random.split(block_key)
-            batch = collect_block(collect, collect_key, steps, backward, config.samples)  # s_h, a_h, r_{h:H}
+        for r in range(1 if k == 1 else 2):
+            keys = Keys(key).at(h, r)
+            batch = collect_block(collect, keys.collect, steps, backward, config.samples)  # s_h, a_h, r_{h:H}
             q, report = fit_q(
-                fit_key, batch.states, batch.actions, batch.return_to_go, spec.actions, config.fit,
+                keys.fit, batch.states, batch.actions, batch.return_to_go, spec.actions, config.fit,
                 warm=after.q if after else None,  # type: ignore[attr-defined]
             )  # fmt: skip
             backward = backward.with_step(h, Greedy(q))
         phase.done(h, backward, evaluate=switch(before, at=h, to=backward), **report._asdict())
     return phase.state
-
-
-def block_keys(key: PRNGKeyArray, k: int) -> list[PRNGKeyArray]:
-    """One key for each regression of a block. Steps that share a Q-function are learned twice: what follows within the
-    block is first the policy after it, then the one just learned."""
-    return [key] if k == 1 else [fold_in(key, 0), fold_in(key, 1)]
 
 
 def collect_block(collect: Collect, key: PRNGKeyArray, steps: range, backward: Policy, samples: int) -> Recorded:

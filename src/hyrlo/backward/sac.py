@@ -21,12 +21,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.random import fold_in
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import LayerNormMLP, Whitened, pick
 from hyrlo.core.policies import Greedy, Policy, Softmax, SquashedGaussian, switch
 from hyrlo.core.replay import ReplayBuffer
@@ -301,14 +301,14 @@ def update(
     config: SacConfig,
 ) -> tuple[Agent, Losses]:
     """Update number t: the critics and, every `actor_every` updates, actor and temperature."""
-    next_key, actor_key = jax.random.split(key)
+    keys = Keys(key)
 
     def act_better() -> tuple:
-        actor, value, entropy = update_actor(actor_key, agent, batch, rate, config)
+        actor, value, entropy = update_actor(keys.actor, agent, batch, rate, config)
         log_alpha = update_temperature(agent.log_alpha, entropy, target_entropy(spec, config), rate)
         return actor, log_alpha, value, entropy
 
-    target = td_target(next_key, fold_in(key, 0), agent, batch, config)
+    target = td_target(keys.next_actions, keys.subset, agent, batch, config)
     due, unchanged = t % config.actor_every == 0, (agent.actor, agent.log_alpha, losses.value, losses.entropy)
     actor, log_alpha, value, entropy = jax.lax.cond(due, act_better, lambda: unchanged)
     critics, loss = update_critics(agent.critics, batch, target, rate)
@@ -330,13 +330,13 @@ def improve(
     """`updates` updates at learning rate `rate`; with `offline` transitions, half of every batch is from them."""
 
     def one(t: Int[Array, ""], carry: tuple[Agent, Losses]) -> tuple[Agent, Losses]:
-        batch_key, update_key = jax.random.split(fold_in(key, t))
+        keys = Keys(key).at(t)
         half = 0 if offline is None else config.batch // 2
-        batch = replay.sample(batch_key, config.batch - half)
+        batch = replay.sample(keys.batch, config.batch - half)
         if offline is not None:
-            old = offline.sample(fold_in(batch_key, 1), half)
+            old = offline.sample(keys.offline, half)
             batch = jax.tree.map(lambda *x: jnp.concatenate(x), batch, old)
-        return update(update_key, *carry, t, batch, rate, spec, config)
+        return update(keys.update, *carry, t, batch, rate, spec, config)
 
     nothing = jnp.zeros(())
     return jax.lax.fori_loop(0, updates, one, (agent, Losses(nothing, nothing, nothing)))
@@ -344,8 +344,9 @@ def improve(
 
 def switch_steps(key: PRNGKeyArray, n: int, horizon: int, from_start: float) -> Int[Array, " n"]:
     """The step at which the actor takes over: uniform, but 0 for a share `from_start` of the episodes."""
-    at_once = jax.random.uniform(fold_in(key, 0), (n,)) < from_start
-    return jnp.where(at_once, 0, jax.random.randint(key, (n,), 0, horizon))
+    keys = Keys(key)
+    at_once = jax.random.uniform(keys.at_once, (n,)) < from_start
+    return jnp.where(at_once, 0, jax.random.randint(keys.step, (n,), 0, horizon))
 
 
 def empty_replay(spec: Spec, config: SacConfig) -> Replay:
@@ -387,17 +388,16 @@ def learn(
 ) -> Policy:
     """Alternate collections and updates; the actor plays the share `from_start` of the episodes from step 0 on."""
     spec, n = model.spec, config.episodes
-    create_key, first_key = jax.random.split(fold_in(key, config.iterations))
+    create_key, first = Keys(key).create, Keys(Keys(key).first)
 
-    def collect(key: PRNGKeyArray, policy: Policy, replay: Replay) -> Replay:
-        switch_key, rollout_key = jax.random.split(key)
-        at = switch_steps(switch_key, n, spec.horizon, from_start)
+    def collect(keys: Keys, policy: Policy, replay: Replay) -> Replay:
+        at = switch_steps(keys.switch, n, spec.horizon, from_start)
         acting = policy if roll_in is None else switch(roll_in, at=at, to=policy)
-        return remember(replay, model.record(rollout_key, acting, n, tuple(range(spec.horizon))), at, config)
+        return remember(replay, model.record(keys.rollout, acting, n, tuple(range(spec.horizon))), at, config)
 
     def begin(replay: Replay) -> tuple[Agent, Replay]:
         for i in range(config.random_collections):
-            replay = collect(fold_in(first_key, i), spec.uniform(), replay)
+            replay = collect(first.at(i), spec.uniform(), replay)
         return create_agent(create_key, spec, replay, config), replay
 
     empty = empty_replay(spec, config)
@@ -407,10 +407,10 @@ def learn(
         left = 1 - t / config.iterations
         rate = jnp.asarray(config.learning_rate * (left + (1 - left) * config.last_learning_rate))
         for i in range(config.collections):
-            collect_key, update_key = jax.random.split(fold_in(fold_in(key, t), i))
-            before, replay = replay.added, collect(collect_key, agent.actor.params, replay)
+            keys = Keys(key).at(t, i)
+            before, replay = replay.added, collect(keys, agent.actor.params, replay)
             updates = (config.utd * (replay.added - before)).astype(int)
-            agent, losses = improve(update_key, agent, replay, offline, updates, rate, spec, config)
+            agent, losses = improve(keys.update, agent, replay, offline, updates, rate, spec, config)
         metrics = {k: float(v) for k, v in losses._asdict().items()}
         phase.done(spec.horizon, (agent, replay), evaluate=deterministic(agent.average), iteration=t, **metrics)
     return deterministic(phase.state[0].average)

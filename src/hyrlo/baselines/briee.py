@@ -11,7 +11,6 @@ The discriminators f stay: φ must predict all that were ever found. Their value
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, crea
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP, OptimisticQ
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
 from hyrlo.core.regression import RegressionData, projection
@@ -79,6 +79,13 @@ PRESETS = {
 configure = from_presets(PRESETS, "briee")
 
 
+class BrieeLearner(NamedTuple):
+    """Optimistic to explore, without bonus to exploit."""
+
+    exploring: Stack
+    best: Stack
+
+
 def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """Alternate between collecting, learning the features of all steps at once, and planning."""
     spec, each = model.spec, config.online.samples
@@ -86,20 +93,25 @@ def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArra
     uniform = spec.uniform()
     random_iterations = -(-config.warm_start // len(steps)) if spec.horizon >= 50 else 0
 
-    def collect(key: PRNGKeyArray, t: int, policy: Policy, model: TraceModel) -> Tuples:
+    def collect(key: PRNGKeyArray, t: int, policy: Policy) -> Tuples:
         """π ∘_h unif for every h; the tuples of steps h and h + 1, of which the second saw a uniform action as well."""
         start = np.zeros_like(steps) if t < random_iterations else steps
         record = np.stack([steps, np.minimum(steps + 1, spec.horizon - 1)])
         batch = model.record(key, switch(policy, at=start, to=uniform), len(steps), record)
         return two_by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)
 
-    def learn(key: PRNGKeyArray, policy: Stack, buffer: Buffer) -> tuple[Stack, Stack, Float[Array, ""]]:
+    def learn(key: PRNGKeyArray, learner: BrieeLearner, buffer: Buffer) -> tuple[BrieeLearner, Float[Array, ""]]:
         if buffer.added[0] <= 2 * each * random_iterations:
-            return policy, policy, jnp.zeros(())
-        return improve(key, policy, buffer.rows, buffer.added[0], config)
+            return learner, jnp.zeros(())
+        return improve(key, learner.exploring, buffer.rows, buffer.added[0], config)
 
     q = OptimisticQ.create(
-        key, spec.observation_size, spec.actions, config.latents, config.bonus * spec.horizon, most=spec.horizon
+        Keys(key).create,
+        spec.observation_size,
+        spec.actions,
+        config.latents,
+        config.bonus * spec.horizon,
+        most=spec.horizon,
     )
     shrink = (config.usual_size / spec.observation_size) ** 0.5 if config.usual_size else 1.0
     scale = jnp.full(spec.horizon, shrink / config.temperature).at[0].set(shrink / config.first_temperature)
@@ -107,7 +119,7 @@ def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArra
     start = eqx.tree_at(lambda s: s.steps.q.scale, Stack.repeat(Greedy(q), spec.horizon), scale)
     room = min(config.window, 2 * each * config.online.iterations) // (2 * each) * (2 * each)
     buffer = create_buffer(spec.horizon, spec.observation_size, room)
-    return alternate(model, start, buffer, collect, learn, config.online, key, run)
+    return alternate(model, BrieeLearner(start, start), buffer, collect, learn, config.online, key, run)
 
 
 @eqx.filter_jit
@@ -125,7 +137,7 @@ def two_by_step(tuples: Tuples, each: int) -> Tuples:
 @eqx.filter_jit
 def improve(
     key: PRNGKeyArray, policy: Stack, tuples: Tuples, added: Int[Array, ""], config: BrieeConfig
-) -> tuple[Stack, Stack, Float[Array, ""]]:
+) -> tuple[BrieeLearner, Float[Array, ""]]:
     """Features of all steps side by side, then planning with them: optimistically to explore, without bonus to exploit."""
     qs: OptimisticQ = policy.steps.q  # type: ignore[attr-defined]
     keys = jax.random.split(key, len(qs.encoder))
@@ -143,7 +155,8 @@ def improve(
         begin = (jax.tree.map(lambda x: x[-1], qs), jnp.asarray(True))
         return Stack(Greedy(jax.lax.scan(plan, begin, (qs, tuples), reverse=True)[1]))
 
-    return backwards(qs), backwards(eqx.tree_at(lambda q: q.bonus, qs, replace_fn=jnp.zeros_like)), losses.mean()
+    without_bonus = eqx.tree_at(lambda q: q.bonus, qs, replace_fn=jnp.zeros_like)
+    return BrieeLearner(backwards(qs), backwards(without_bonus)), losses.mean()
 
 
 class RepresentationGame(NamedTuple):
@@ -175,10 +188,10 @@ def represent(
 
     def one_round(carry: tuple, r: Int[Array, ""]) -> tuple[tuple, Float[Array, ""]]:
         encoder, state, outputs = carry
-        *new_keys, accuse_key, answer_key = jax.random.split(jax.random.fold_in(key, r), 4)
-        network, _ = accuse(new_keys, game, encoder, batches(accuse_key), config)
+        keys = Keys(key).at(r)
+        network, _ = accuse(keys, game, encoder, batches(keys.accuse), config)
         outputs = outputs.at[:, r].set(discriminate(network, game.next_states)[:, 0])  # once, not at every update
-        encoder, state, losses = answer(game, encoder, state, outputs, batches(answer_key), config)
+        encoder, state, losses = answer(game, encoder, state, outputs, batches(keys.answer), config)
         return (encoder, state, outputs), losses[-1]
 
     start = (q.encoder, optimiser(config).init(q.encoder), jnp.zeros((len(actions), config.rounds)))
@@ -187,16 +200,15 @@ def represent(
 
 
 def accuse(
-    keys: Sequence[PRNGKeyArray],
+    keys: Keys,
     game: RepresentationGame,
     encoder: Array,
     batches: Int[Array, "updates b"],
     config: BrieeConfig,
 ) -> tuple[MLP, Float[Array, "obs latents"]]:
     """A new discriminator f that widens the gap between φ and φ̃, and the rival φ̃, which predicts f as well as it can."""
-    network_key, rival_key = keys
     sizes = (game.next_states.shape[1], config.hidden, config.hidden, 1)
-    player = (MLP.create(network_key, sizes), jax.random.normal(rival_key, encoder.shape) / len(encoder) ** 0.5)
+    player = (MLP.create(keys.network, sizes), jax.random.normal(keys.rival, encoder.shape) / len(encoder) ** 0.5)
 
     def narrowness(player: tuple[MLP, Array], batch: Int[Array, " b"]) -> Float[Array, ""]:
         return -game.gap(player[0], player[1], encoder, batch)
@@ -235,13 +247,13 @@ def optimiser(config: BrieeConfig) -> optax.GradientTransformation:
 
 def draw(key: PRNGKeyArray, added: Int[Array, ""], room: int, recent: int, shape: tuple[int, ...]) -> Int[Array, ...]:
     """Rows of the buffer, half of them from the `recent` newest ones if there is such a number."""
-    which_key, row_key = jax.random.split(key)
-    where, filled = jax.random.uniform(row_key, shape), jnp.minimum(added, room)
+    keys = Keys(key)
+    where, filled = jax.random.uniform(keys.row, shape), jnp.minimum(added, room)
     anywhere = (where * filled).astype(int)
     if not recent:
         return anywhere
     newest = (added - 1 - (where * jnp.minimum(filled, recent)).astype(int)) % room
-    return jnp.where(jax.random.bernoulli(which_key, shape=shape), newest, anywhere)
+    return jnp.where(jax.random.bernoulli(keys.which, shape=shape), newest, anywhere)
 
 
 def discriminate(network: MLP, states: Float[Array, "n obs"]) -> Float[Array, "n 1"]:

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP, Whitened, pick
 from hyrlo.core.policies import Gaussian, Greedy, Policy
 from hyrlo.core.variants import from_presets
@@ -47,18 +48,18 @@ configure = from_presets(PRESETS, "distil")
 def distil(model: TraceModel, source: Policy, config: DistilConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """One policy from the roll-in `source`."""
     spec = model.spec
-    create_key, rollout_key, fit_key = jax.random.split(key, 3)
+    keys = Keys(key)
     sizes = (spec.observation_size, config.hidden, config.hidden, spec.action_size or spec.actions)
-    fresh = MLP.create(create_key, sizes, last_scale=0.01)
+    fresh = MLP.create(keys.create, sizes, last_scale=0.01)
     blank = Whitened.create(fresh, Whitening.identity(spec.observation_size))
     phase = run.phase("backward", range(1), blank, model)
     for t in phase:
-        batch = model.record(rollout_key, source, config.episodes, tuple(range(spec.horizon)))
+        batch = model.record(keys.rollout, source, config.episodes, tuple(range(spec.horizon)))
         rows = [x.reshape(-1, *x.shape[2:]) for x in (batch.states, batch.actions)]
         if spec.ends:
             going = rows[0][:, -1] < 0.5
             rows = [x[going] for x in rows]
-        network, loss = imitate(fit_key, phase.state, rows[0], rows[1], config)
+        network, loss = imitate(keys.fit, phase.state, rows[0], rows[1], config)
         phase.done(
             spec.horizon,
             network,

@@ -21,9 +21,10 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, create_buffer, offline_counts
-from hyrlo.core.access import TraceModel
+from hyrlo.core.access import Spec, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import LatentQ, pick
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
 from hyrlo.core.regression import LatentProjection, RegressionData, latent_q, refit_encoder
@@ -47,7 +48,7 @@ class HyqConfig:
 
 @dataclass(frozen=True)
 class HyqSgdConfig(HyqConfig):
-    """HyQ with the authors' regression: minibatches on all weights."""
+    """HyQ with the authors' regression: minibatches on all weights, one Adam per step for the whole run."""
 
     updates: int = 500
     """Gradient steps per step and iteration."""
@@ -90,21 +91,38 @@ def hyq(model: TraceModel, source: TransitionDataset, config: Any, key: PRNGKeyA
     spec, each = model.spec, config.online.samples
     uniform, steps = spec.uniform(), np.repeat(np.arange(spec.horizon), each)
 
-    def collect(key: PRNGKeyArray, t: int, policy: Policy, model: TraceModel) -> Tuples:
+    def collect(key: PRNGKeyArray, t: int, policy: Policy) -> Tuples:
         exploring = switch(policy, at=steps, to=uniform)  # π ∘_h unif, a few episodes for every h
         batch = model.record(key, exploring, len(steps), steps[None])
         return by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)
 
-    q = LatentQ.create(key, spec.observation_size, spec.actions, config.latents)
     offline = jnp.asarray(offline_counts(spec.horizon, source))
 
-    def learn(key: PRNGKeyArray, policy: Stack, buffer: Buffer) -> tuple[Stack, Stack, Float[Array, ""]]:
+    def learn(key: PRNGKeyArray, learner: HyqLearner, buffer: Buffer) -> tuple[HyqLearner, Float[Array, ""]]:
         rows = Rows(offline, buffer.filled, jnp.full_like(offline, buffer.begin))
-        return sweep(key, policy, buffer.rows, rows, config)
+        return sweep(key, learner, buffer.rows, rows, config)
 
-    start = Stack.repeat(Greedy(q), spec.horizon)
+    start = create_learner(Keys(key).create, spec, config)
     buffer = create_buffer(spec.horizon, spec.observation_size, each * config.online.iterations, source)
     return alternate(model, start, buffer, collect, learn, config.online, key, run)
+
+
+class HyqLearner(NamedTuple):
+    """The greedy policy, to explore as to exploit, and the optimiser of every step (none where fits are in closed form)."""
+
+    exploring: Stack
+    optimisers: optax.OptState
+
+    @property
+    def best(self) -> Stack:
+        return self.exploring
+
+
+def create_learner(key: PRNGKeyArray, spec: Spec, config: Any) -> HyqLearner:
+    create = lambda key: LatentQ.create(key, spec.observation_size, spec.actions, config.latents)  # noqa: E731
+    qs = jax.vmap(create)(jax.random.split(key, spec.horizon))
+    optimisers = jax.vmap(lambda q: adam(config).init(turned(q)))(qs) if isinstance(config, HyqSgdConfig) else ()
+    return HyqLearner(Stack(Greedy(qs)), optimisers)
 
 
 class Rows(NamedTuple):
@@ -116,9 +134,9 @@ class Rows(NamedTuple):
 
     def draw(self, key: PRNGKeyArray, share: Float[Array, ""] | float, shape: tuple[int, ...]) -> Int[Array, ...]:
         """Rows of one step, a `share` of them online ones."""
-        which_key, row_key = jax.random.split(key)
-        from_online = jax.random.uniform(which_key, shape) < share
-        where = jax.random.uniform(row_key, shape)
+        keys = Keys(key)
+        from_online = jax.random.uniform(keys.which, shape) < share
+        where = jax.random.uniform(keys.row, shape)
         return jnp.where(from_online, self.begin + where * self.online, where * self.offline).astype(int)
 
 
@@ -131,71 +149,85 @@ def by_step(tuples: Tuples, each: int) -> Tuples:
 @eqx.filter_jit
 def sweep(
     key: PRNGKeyArray,
-    policy: Stack,
+    learner: HyqLearner,
     tuples: Tuples,
     rows: Rows,
     config: Any,
-) -> tuple[Stack, Stack, Float[Array, ""]]:
-    """Regression at h = H−1 … 0. One policy, to explore as to exploit."""
+) -> tuple[HyqLearner, Float[Array, ""]]:
+    """Regression at h = H−1 … 0."""
     regress = sgd if isinstance(config, HyqSgdConfig) else project
 
-    def learn(after: tuple[LatentQ, Array], step: tuple) -> tuple[tuple[LatentQ, Array], tuple[LatentQ, Array]]:
-        (following, last), (q, tuples, rows, key) = after, step
+    def learn(after: tuple[LatentQ, Array], step: tuple) -> tuple[tuple[LatentQ, Array], tuple]:
+        (following, last), (q, optimiser, tuples, rows, key) = after, step
         targets = tuples.rewards + jnp.where(last, 0.0, following(tuples.next_states).max(axis=1))
         neighbour = jnp.where(last, q.encoder, following.encoder)
-        q, loss = regress(key, Regression(q, neighbour, tuples, targets, rows), config)
-        return (q, jnp.asarray(False)), (q, loss)
+        q, optimiser, loss = regress(key, Regression(q, optimiser, neighbour, tuples, targets, rows), config)
+        return (q, jnp.asarray(False)), (q, optimiser, loss)
 
-    qs: LatentQ = policy.steps.q  # type: ignore[attr-defined]
+    qs: LatentQ = learner.exploring.steps.q  # type: ignore[attr-defined]
     begin = (jax.tree.map(lambda x: x[-1], qs), jnp.asarray(True))
-    steps = (qs, tuples, rows, jax.random.split(key, len(rows.offline)))
-    _, (qs, losses) = jax.lax.scan(learn, begin, steps, reverse=True)
-    learned = Stack(Greedy(qs))
-    return learned, learned, losses.mean()
+    steps = (qs, learner.optimisers, tuples, rows, jax.random.split(key, len(rows.offline)))
+    _, (qs, optimisers, losses) = jax.lax.scan(learn, begin, steps, reverse=True)
+    return HyqLearner(Stack(Greedy(qs)), optimisers), losses.mean()
 
 
 class Regression(NamedTuple):
     """The least squares of one step: what to start from, the tuples, their targets, and which rows count."""
 
     q: LatentQ
+    optimiser: optax.OptState
     neighbour: Float[Array, "obs latents"]
     tuples: Tuples
     targets: Float[Array, " n"]
     rows: Rows
 
 
-def sgd(key: PRNGKeyArray, step: Regression, config: HyqSgdConfig) -> tuple[LatentQ, Float[Array, ""]]:
-    """The authors' regression: minibatches on all weights, the encoder starting from the one just learned at h + 1."""
-    q, neighbour, tuples, targets, rows = step
-    optimiser = optax.adam(config.learning_rate)
+def adam(config: HyqSgdConfig) -> optax.GradientTransformation:
+    return optax.adam(config.learning_rate)
+
+
+def turned(q: LatentQ) -> LatentQ:
+    """With the encoder transposed: its gradient is a product twice as fast this way round."""
+    return eqx.tree_at(lambda m: m.encoder, q, q.encoder.T)
+
+
+def sgd(key: PRNGKeyArray, step: Regression, config: HyqSgdConfig) -> tuple[LatentQ, optax.OptState, Float[Array, ""]]:
+    """The authors' regression: minibatches on all weights, the encoder starting from the one just learned at h + 1.
+
+    Adam goes on from the iteration before, as in the authors' code. Begun anew, its first steps have full length and undo
+    what small steps had learned.
+    """
+    q, state, neighbour, tuples, targets, rows = step
     share = rows.online / (rows.offline + 2 * rows.online)  # with every online tuple, one offline tuple is added again
     batches = rows.draw(key, share, (config.updates, config.batch))
 
-    def loss_of(turned: LatentQ, batch: Int[Array, " b"]) -> Float[Array, ""]:
-        values = eqx.tree_at(lambda m: m.encoder, turned, turned.encoder.T)(tuples.states[batch])
+    def loss_of(q: LatentQ, batch: Int[Array, " b"]) -> Float[Array, ""]:
+        values = turned(q)(tuples.states[batch])
         return jnp.mean((pick(values, tuples.actions[batch]) - targets[batch]) ** 2)
 
     def update(carry: tuple, batch: Int[Array, " b"]) -> tuple[tuple, Float[Array, ""]]:
-        turned, state = carry
-        loss, gradient = jax.value_and_grad(loss_of)(turned, batch)
-        updates, state = optimiser.update(gradient, state)
-        return (optax.apply_updates(turned, updates), state), loss
+        q, state = carry
+        loss, gradient = jax.value_and_grad(loss_of)(q, batch)
+        updates, state = adam(config).update(gradient, state)
+        return (optax.apply_updates(q, updates), state), loss
 
-    turned = eqx.tree_at(lambda m: m.encoder, q, neighbour.T)  # its gradient is a product twice as fast this way round
-    (turned, _), losses = jax.lax.scan(update, (turned, optimiser.init(turned)), batches)
-    return eqx.tree_at(lambda m: m.encoder, turned, turned.encoder.T), losses[-1]
+    start = turned(eqx.tree_at(lambda m: m.encoder, q, neighbour))
+    (q, state), losses = jax.lax.scan(update, (start, state), batches)
+    return turned(q), state, losses[-1]
 
 
-def project(key: PRNGKeyArray, step: Regression, config: HyqProjectionConfig) -> tuple[LatentQ, Float[Array, ""]]:
+def project(
+    key: PRNGKeyArray, step: Regression, config: HyqProjectionConfig
+) -> tuple[LatentQ, tuple, Float[Array, ""]]:
     """The head in closed form; restarts from this step's encoder, from that of step h + 1, and at random.
 
     Half of the tuples are online ones: those tell which good action belongs to which state, of which the offline data,
     where nearly every action is right, say little.
     """
-    q, neighbour, tuples, targets, rows = step
-    draw_key, fit_key = jax.random.split(key)
-    batch = rows.draw(draw_key, 0.5, (config.batch,))
+    q, no_optimiser, neighbour, tuples, targets, rows = step
+    keys = Keys(key)
+    batch = rows.draw(keys.draw, 0.5, (config.batch,))
     actions = jax.nn.one_hot(tuples.actions[batch], q.head.shape[1])
     samples = RegressionData(tuples.states[batch], actions, targets[batch, None])
-    encoder, loss = refit_encoder(fit_key, samples, jnp.stack([q.encoder, neighbour]), config.fit)
-    return latent_q(encoder, samples, config.fit), loss
+    encoder, loss = refit_encoder(keys.fit, samples, jnp.stack([q.encoder, neighbour]), config.fit)
+    return latent_q(encoder, samples, config.fit), no_optimiser, loss

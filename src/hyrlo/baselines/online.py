@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.random import fold_in
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy, Stack
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.data.transitions import TransitionDataset
@@ -75,56 +76,51 @@ def add_tuples(tuples: Tuples, buffer: Buffer) -> Buffer:
     return jax.vmap(ReplayBuffer.add)(buffer, tuples, jnp.ones(tuples.actions.shape, bool))
 
 
-class Collect(Protocol):
-    def __call__(self, key: PRNGKeyArray, t: int, policy: Policy, model: TraceModel) -> Tuples: ...
+class Learner(Protocol):
+    """What is learned, a pytree: two policies, which may be the same, and whatever else the next iteration starts from."""
 
-
-class Learn(Protocol):
-    def __call__(self, key: PRNGKeyArray, policy: Stack, buffer: Buffer) -> tuple[Stack, Stack, Float[Array, ""]]:
-        """The policy to collect with next, the policy that is best so far, and a loss."""
+    @property
+    def exploring(self) -> Stack:
+        """The policy to collect with."""
         ...
+
+    @property
+    def best(self) -> Stack:
+        """The policy to return."""
+        ...
+
+
+AnyLearner = TypeVar("AnyLearner", bound=Learner)
+Collect = Callable[[PRNGKeyArray, int, Policy], Tuples]
+"""Tuples of iteration t, collected with a policy."""
+Learn = Callable[[PRNGKeyArray, AnyLearner, Buffer], tuple[AnyLearner, Float[Array, ""]]]
+"""The next learner from all tuples so far, and a loss."""
 
 
 def alternate(
     model: TraceModel,
-    start: Stack,
+    start: AnyLearner,
     buffer: Buffer,
     collect: Collect,
-    learn: Learn,
+    learn: Learn[AnyLearner],
     config: OnlineConfig,
     key: PRNGKeyArray,
     run: Run,
 ) -> Policy:
-    """Collect with the policy, learn the next one from all tuples; stop when trials say that it is solved.
-
-    A checkpoint holds the policies of all iterations, not the tuples. When a run is resumed, the same tuples are collected
-    again with these policies; they are not counted twice.
-    """
-    history = jax.tree.map(lambda x: jnp.zeros((config.iterations, *x.shape), x.dtype), start)
-    phase = run.phase("online", range(config.iterations), (start, start, history, jnp.zeros((), int)), model)
-    known = 0
+    """Collect with the policy, learn the next one from all tuples; stop when trials say that it is solved."""
+    phase = run.phase("online", range(config.iterations), (start, jnp.zeros((), int)), model)
+    for rows in phase.kept():
+        buffer = add_tuples(Tuples(*rows), buffer)
     for t in phase:
-        policy, best, history, solved = phase.state
+        learner, solved = phase.state
         if solved >= config.solved:
             break
-        collect_key, learn_key, trial_key = jax.random.split(fold_in(key, t), 3)
-        for past in range(known, t):
-            past_key = jax.random.split(fold_in(key, past), 3)[0]
-            buffer = add_tuples(collect(past_key, past, _at(history, past), model.evaluation()), buffer)
-        buffer = add_tuples(collect(collect_key, t, policy, model), buffer)
-        known = t + 1
-        history = _set(history, jnp.asarray(t), policy)
-        policy, best, loss = learn(learn_key, policy, buffer)
-        trial = model.rollout(trial_key, best, config.trial_episodes)
+        keys = Keys(key).at(t)
+        tuples = collect(keys.collect, t, learner.exploring)
+        buffer = add_tuples(tuples, buffer)
+        phase.keep(tuple(tuples))
+        learner, loss = learn(keys.learn, learner, buffer)
+        trial = model.rollout(keys.trial, learner.best, config.trial_episodes)
         solved = jnp.where(False if trial.success is None else trial.success.all(), solved + 1, 0)
-        phase.done(model.spec.horizon, (policy, best, history, solved), evaluate=best, iteration=t, loss=float(loss))
-    return phase.state[1]
-
-
-@eqx.filter_jit
-def _set(history: Stack, t: Int[Array, ""], policy: Stack) -> Stack:
-    return jax.tree.map(lambda old, new: old.at[t].set(new), history, policy)
-
-
-def _at(history: Stack, t: int) -> Stack:
-    return jax.tree.map(lambda x: x[t], history)
+        phase.done(model.spec.horizon, (learner, solved), evaluate=learner.best, iteration=t, loss=float(loss))
+    return phase.state[0].best

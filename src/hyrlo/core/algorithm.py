@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
+from jaxtyping import Array
+
 from hyrlo.core.access import TraceModel
 from hyrlo.core.policies import Policy
 
@@ -17,6 +19,14 @@ class Phase(Protocol[State]):
     state: State
 
     def __iter__(self) -> Iterator[int]: ...
+
+    def keep(self, rows: tuple[Array, ...]) -> None:
+        """Save rows that belong to the step under way, such as new tuples of a buffer that is too large for `state`."""
+        ...
+
+    def kept(self) -> Iterator[tuple[Array, ...]]:
+        """What `keep` saved in the steps of earlier sessions, in order; nothing in a run that was not resumed."""
+        ...
 
     def done(self, h: int, state: State, evaluate: Policy, **metrics: float) -> None:
         """Step `h` is learned: save `state`, evaluate a policy for the curve, and log the metrics."""

@@ -128,12 +128,11 @@ class LatentQ(eqx.Module):
 
     @classmethod
     def create(cls, key: PRNGKeyArray, observations: int, actions: int, latents: int) -> LatentQ:
+        """Orthogonal, as in the authors' code: the rows of E, and a head of norm 1."""
         encoder_key, head_key = jax.random.split(key)
-        return cls(
-            jax.random.normal(encoder_key, (observations, latents)) / observations**0.5,
-            jax.random.normal(head_key, (latents, actions)) / (latents * actions) ** 0.5,
-            jnp.zeros(()),
-        )
+        orthogonal = jax.nn.initializers.orthogonal()
+        head = orthogonal(head_key, (latents * actions, 1)).reshape(latents, actions)
+        return cls(orthogonal(encoder_key, (observations, latents)), head, jnp.zeros(()))
 
     def __call__(self, states: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
         return jax.nn.softmax(states @ self.encoder) @ self.head + self.bias

@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances.two_sample import Comparison, TestConfig, compare
@@ -105,19 +105,17 @@ def forward_passes(
     """Policies that try to match the data with trace access. The model's ledger counts their episodes."""
     found: dict[str, Policy] = {}
     for number in range(passes):
-        key = jax.random.fold_in(jax.random.key(seed), 1000 + number)
+        keys = Keys(Keys.of_seed(seed).diagnose).at(number)
         name = f"forward pass {number + 1}"
-        run = MemoryRun(
-            key=jax.random.fold_in(key, 0), curve_episodes=1, progress=progress and progress.without_scores(name)
-        )
-        found[name] = fail(model, data.subsample(config.offline_samples, seed), config, jax.random.fold_in(key, 1), run)
+        run = MemoryRun(key=keys.curve, curve_episodes=1, progress=progress and progress.without_scores(name))
+        found[name] = fail(model, data.subsample(config.offline_samples, seed), config, keys.forward, run)
     return found
 
 
 def roll_in_states(model: TraceModel, policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, "steps n obs"]:
     """States of steps 0 … H."""
     steps = tuple(range(model.spec.horizon))
-    batch = model.record(jax.random.key(seed), policy, episodes, steps)
+    batch = model.record(Keys.of_seed(seed).compare, policy, episodes, steps)
     return np.concatenate([batch.states, batch.next_states[-1:]])
 
 

@@ -12,6 +12,7 @@ adversarial lock whose first step is made so that matching such data misses the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -22,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError, check_seed
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Step
 
 LATENTS = 3
@@ -45,12 +47,17 @@ class LockConfig:
     """Paid with probability 1/2 for a wrong action in a good state."""
     seed: int = 0
     """Draws the combination; independent of the run's seed."""
+    behaviour: Literal["epsilon-greedy", "hyq"] = "epsilon-greedy"
+    """Who made the offline data: the paper's ε-greedy policy, or that of the HyQ authors, which also acts uniformly at
+    step H/2."""
 
     def __post_init__(self) -> None:
         if self.actions < 2:
             raise HyrloError(f"lock: actions is {self.actions}; a lock needs at least 2")
         if not (self.noise >= 0 and np.isfinite(self.noise)):
             raise HyrloError(f"lock: noise is {self.noise}; give a standard deviation of at least 0")
+        if self.behaviour not in ("epsilon-greedy", "hyq"):
+            raise HyrloError(f"lock: behaviour is {self.behaviour!r}; give epsilon-greedy or hyq")
         check_seed(self.seed, "lock: seed")
 
 
@@ -143,8 +150,11 @@ def behaviour_occupancy(lock: Lock, epsilon: float) -> Float[np.ndarray, "steps 
     """Exact latent occupancy of the ε-greedy behaviour policy at steps 0 … H of the standard lock."""
     if lock.adversarial:
         raise HyrloError("behaviour_occupancy: is that of the standard lock; see inadmissible_occupancy")
-    keep = 1 - epsilon * (1 - 1 / lock.config.actions)
-    good = 0.5 * keep ** np.arange(lock.horizon + 1)
+    steps, wrong = np.arange(lock.horizon + 1), 1 - 1 / lock.config.actions
+    good = 0.5 * (1 - epsilon * wrong) ** steps
+    if lock.config.behaviour == "hyq":
+        middle = lock.horizon // 2
+        good *= np.where(steps > middle, (1 - wrong) / (1 - epsilon * wrong), 1.0)
     return np.stack([good, good, 1 - 2 * good], axis=1)
 
 
@@ -164,18 +174,20 @@ def inadmissible_occupancy(lock: Lock) -> Float[np.ndarray, "steps 3"]:
 
 @eqx.filter_jit
 def _behave(lock: Lock, key: PRNGKeyArray, n: int, epsilon: float) -> tuple[Array, Array, Array]:
-    start_key, key = jax.random.split(key)
+    keys = Keys(key)
 
     def step(latent: Array, h: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-        observe_key, explore_key, action_key, step_key = jax.random.split(jax.random.fold_in(key, h), 4)
-        explore = jax.random.bernoulli(explore_key, epsilon, (n,))
-        anything = jax.random.randint(action_key, (n,), 0, lock.config.actions)
+        own = keys.at(h)
+        explore = jax.random.bernoulli(own.explore, epsilon, (n,))
+        if lock.config.behaviour == "hyq":
+            explore |= h == lock.horizon // 2
+        anything = jax.random.randint(own.action, (n,), 0, lock.config.actions)
         actions = jnp.where(explore, anything, optimal_actions(lock, latent, h))
-        following, rewards, _ = lock.step(step_key, latent, actions, h)
-        return following, (lock.observe(observe_key, latent, h), actions, rewards)
+        following, rewards, _ = lock.step(own.step, latent, actions, h)
+        return following, (lock.observe(own.observe, latent, h), actions, rewards)
 
     # One step beyond the last, for its state alone: the action and reward of step H do not exist.
-    _, (observations, actions, rewards) = jax.lax.scan(step, lock.initial(start_key, n), jnp.arange(lock.horizon + 1))
+    _, (observations, actions, rewards) = jax.lax.scan(step, lock.initial(keys.start, n), jnp.arange(lock.horizon + 1))
     return observations, actions[:-1], rewards[:-1]
 
 

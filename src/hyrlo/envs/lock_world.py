@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-import jax
-from jaxtyping import PRNGKeyArray
-
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
+from hyrlo.core.keys import Keys
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.lock import (
@@ -62,11 +60,11 @@ class LockWorld(World):
         For the inadmissible locks `episodes` states of each step, drawn from fixed probabilities.
         """
         if self.name not in INADMISSIBLE:
-            observations = behaviour_observations(self.env, _data_key(seed), episodes, epsilon)
+            observations = behaviour_observations(self.env, Keys.of_seed(seed).data, episodes, epsilon)
             return ObservationDataset.from_trajectories(observations, f"{self.name} behaviour data, seed {seed}")
         if epsilon is not None:
             raise HyrloError(f"{self.name}: epsilon is {epsilon}, but no policy made its data; leave epsilon out")
-        states = inadmissible_observations(self.env, _data_key(seed), episodes)
+        states = inadmissible_observations(self.env, Keys.of_seed(seed).data, episodes)
         return ObservationDataset(tuple(states), f"{self.name} inadmissible data, seed {seed}")
 
     def behaviour_transitions(
@@ -78,7 +76,7 @@ class LockWorld(World):
                 f"{self.name}: its data are states drawn step by step, no policy made them, so there are no actions "
                 "and rewards; use behaviour_data, or the lock"
             )
-        trajectories = behaviour_trajectories(self.env, _data_key(seed), episodes, epsilon)
+        trajectories = behaviour_trajectories(self.env, Keys.of_seed(seed).data, episodes, epsilon)
         return TransitionDataset.from_trajectories(*trajectories, f"{self.name} behaviour data, seed {seed}")
 
     def render_env(self) -> gymnasium.Env:
@@ -88,7 +86,3 @@ class LockWorld(World):
 
         arguments = {"render_mode": "rgb_array", "horizon": self.env.horizon, **self.options}
         return gymnasium.make(LOCK_ID, disable_env_checker=True, **arguments)
-
-
-def _data_key(seed: int) -> PRNGKeyArray:
-    return jax.random.fold_in(jax.random.key(seed), 1)

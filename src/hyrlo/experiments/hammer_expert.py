@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from hyrlo.core.errors import DataError, HyrloError
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Actions, Policy, Step
 from hyrlo.data.npz import read_arrays
@@ -108,7 +109,7 @@ def _play(
     """States, actions and rewards, some episodes at a time."""
     model, steps = world.trace_model(), tuple(range(world.horizon))
     for begin in range(0, episodes, AT_ONCE):
-        key = jax.random.fold_in(jax.random.key(seed), begin)
+        key = jax.random.fold_in(Keys.of_seed(seed).data, begin)
         batch = model.record(key, expert, min(AT_ONCE, episodes - begin), steps)
         states, actions, rewards = (np.asarray(x).swapaxes(0, 1) for x in (batch.states, batch.actions, batch.rewards))
         yield np.concatenate([states, np.asarray(batch.next_states[-1])[:, None]], axis=1), actions, rewards

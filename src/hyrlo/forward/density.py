@@ -13,11 +13,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.random import fold_in
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Gaussian, Policy, Stack
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward import gradient
@@ -52,9 +52,9 @@ class DensityEstimator(Estimator):
             raise HyrloError("DensityConfig is for action vectors; for discrete actions use ImportanceConfig")
         self.spec, self.config = spec, config
         whitening = gradient.offline_whitening(data, spec)
-        policy_key, _, feature_key = jax.random.split(fold_in(key, spec.horizon), 3)
-        self.goal_maker = gradient.goal_maker(feature_key, data, spec, whitening, config)
-        self.policies = gradient.initial_policies(policy_key, data, spec, 1, whitening, config)
+        self.rounds, keys = config.rounds, Keys(key)
+        self.goal_maker = gradient.goal_maker(keys.features, data, spec, whitening, config)
+        self.policies = gradient.initial_policies(keys.policy, data, spec, 1, whitening, config)
         self.seen: list[Starts] = []
 
     def start(self) -> Stack:
@@ -66,9 +66,6 @@ class DensityEstimator(Estimator):
     def begin(self, state: Stack, h: int) -> Stack:
         self.goals, self.seen = self.goal_maker.after(h, h + 1, 1), []
         return state if h == 0 else state.with_step(h, gradient.with_units_of(state[h - 1], state[h]))
-
-    def round_keys(self, key: PRNGKeyArray) -> list[PRNGKeyArray]:
-        return [fold_in(key, r) for r in range(self.config.rounds)]
 
     def exploring(self, state: Stack, h: int, r: int) -> Policy:
         return state
@@ -82,9 +79,7 @@ class DensityEstimator(Estimator):
         rows = config.rounds * config.samples
         starts = jax.tree.map(lambda *x: gradient.repeated_to(np.concatenate(x), rows), *self.seen)
         objective = DensityRatio(config.moments)
-        policies, distances2 = gradient.descend(
-            fold_in(key, 2), state.block(h, 1), starts, self.goals, objective, config
-        )
+        policies, distances2 = gradient.descend(key, state.block(h, 1), starts, self.goals, objective, config)
         metrics = {"mmd": gradient.own_distance(distances2, self.goals, 1)}
         metrics["ess"] = float(effective_sample_size(density_ratio(policy_at(policies, 0), starts)))
         return state.with_block(h, policies), metrics

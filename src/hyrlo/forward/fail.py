@@ -14,12 +14,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from jax.random import fold_in
 from jaxtyping import PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec, Steps, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy, Stack, switch
 from hyrlo.data.states import ObservationDataset, Padded
 
@@ -32,6 +32,8 @@ class Estimator(ABC):
 
     block: int = 1
     """Number of consecutive steps that share a policy."""
+    rounds: int = 1
+    """Rounds of collection and update at each step."""
 
     @abstractmethod
     def start(self) -> Any:
@@ -44,10 +46,6 @@ class Estimator(ABC):
     def begin(self, state: Any, h: int) -> Any:
         """Prepare for step `h`."""
         return state
-
-    def round_keys(self, key: PRNGKeyArray) -> list[PRNGKeyArray]:
-        """One key for each round of collection and update."""
-        return [key]
 
     @abstractmethod
     def exploring(self, state: Any, h: int, r: int) -> Policy:
@@ -88,12 +86,11 @@ def fail(model: TraceModel, source: ObservationDataset, config: ForwardConfig, k
     phase = run.phase("forward", range(0, spec.horizon, estimator.block), estimator.start(), model)
     for h in phase:
         state = estimator.begin(phase.state, h)
-        for r, round_key in enumerate(estimator.round_keys(fold_in(key, h))):
+        for r in range(estimator.rounds):
+            keys = Keys(key).at(h, r)
             roll_in = estimator.exploring(state, h, r)  # π_0 … π_{h−1}, then exploration
-            online = model.record(
-                fold_in(round_key, 0), roll_in, config.samples, estimator.recorded(h), stop=estimator.stop(h)
-            )
-            state, metrics = estimator.update(round_key, state, online, h)
+            online = model.record(keys.rollout, roll_in, config.samples, estimator.recorded(h), stop=estimator.stop(h))
+            state, metrics = estimator.update(keys.update, state, online, h)
         learned = min(h + estimator.block, spec.horizon)
         phase.done(h, state, evaluate=switch(estimator.forward(state), at=learned, to=spec.uniform()), **metrics)
     return estimator.forward(phase.state)
@@ -125,5 +122,5 @@ class OneStepEstimator(Estimator):
         return switch(state, at=h, to=self.spec.uniform())
 
     def update(self, key: PRNGKeyArray, state: Stack, online: Recorded, h: int) -> tuple[Stack, dict[str, float]]:
-        policy, distance, name = self.solve(fold_in(key, 1), online, self.data.padded(h + 1), h)
+        policy, distance, name = self.solve(key, online, self.data.padded(h + 1), h)
         return state.with_step(h, policy), {name: distance}

@@ -19,11 +19,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.random import fold_in
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import Dynamics
 from hyrlo.core.policies import Gaussian, Mixture, Policy, Stack, switch
 from hyrlo.data.states import ObservationDataset
@@ -105,15 +105,15 @@ class ModelEstimator(Estimator):
         self.block = config.share_steps or -(-spec.horizon // POLICIES)
         self.ahead = config.ahead if isinstance(config, VectorModelConfig) else 1
         self.whitening = gradient.offline_whitening(data, spec)
-        self.policy_key, self.dynamics_key, feature_key = jax.random.split(fold_in(key, spec.horizon), 3)
-        self.goal_maker = gradient.goal_maker(feature_key, data, spec, self.whitening, config)
+        self.rounds, self.keys = config.rounds, Keys(key)
+        self.goal_maker = gradient.goal_maker(self.keys.features, data, spec, self.whitening, config)
         self.seen: list[Starts] = []
 
     def start(self) -> tuple:
         config, spec = self.config, self.spec
-        dynamics = create_dynamics(self.dynamics_key, spec, self.whitening, config.dynamics)
+        dynamics = create_dynamics(self.keys.dynamics, spec, self.whitening, config.dynamics)
         memory = create_memory(spec, config.dynamics.memory, config.dynamics.history)
-        policies = gradient.initial_policies(self.policy_key, self.data, spec, self.block, self.whitening, config)
+        policies = gradient.initial_policies(self.keys.policy, self.data, spec, self.block, self.whitening, config)
         return policies, dynamics, memory
 
     def forward(self, state: tuple) -> Stack:
@@ -131,9 +131,6 @@ class ModelEstimator(Estimator):
         self.seen, self.near = [], create_memory(self.spec, room, self.config.dynamics.history)
         return forward, *others
 
-    def round_keys(self, key: PRNGKeyArray) -> list[PRNGKeyArray]:
-        return [fold_in(key, r) for r in range(self.config.rounds)]
-
     def stop(self, h: int) -> int:
         return min(h + self.block * self.ahead, self.spec.horizon)
 
@@ -148,7 +145,7 @@ class ModelEstimator(Estimator):
         return Mixture(forward, explorer, jnp.asarray(self.config.explore_share))
 
     def update(self, key: PRNGKeyArray, state: tuple, online: Recorded, h: int) -> tuple[tuple, dict[str, float]]:
-        _, learn_key, descend_key = jax.random.split(key, 3)
+        keys = Keys(key)
         (forward, dynamics, memory), config = state, self.config
         self.seen.append(Starts.of(online, h, forward[h], self.spec))
         rows = config.rounds * config.samples
@@ -156,10 +153,10 @@ class ModelEstimator(Estimator):
         begin, stop = jnp.asarray(h), jnp.asarray(self.stop(h))
         memory = add_steps(memory, online, jnp.zeros_like(begin), stop, self.spec)
         self.near = add_steps(self.near, online, begin, stop, self.spec)
-        dynamics, error = learn_dynamics(learn_key, dynamics, memory, self.near, config.dynamics)
+        dynamics, error = learn_dynamics(keys.dynamics, dynamics, memory, self.near, config.dynamics)
         objective = ThroughModel(dynamics, self.block, config.moments)
         policies = forward.block(h, self.ahead)
-        policies, distances2 = gradient.descend(descend_key, policies, starts, self.goals, objective, config)
+        policies, distances2 = gradient.descend(keys.descend, policies, starts, self.goals, objective, config)
         mmd = gradient.own_distance(distances2, self.goals, self.block)
         return (forward.with_block(h, policies), dynamics, memory), {"model_error": float(error), "mmd": mmd}
 

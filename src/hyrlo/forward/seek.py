@@ -15,12 +15,12 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.random import fold_in
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Greedy, Stack, switch
 from hyrlo.core.regression import LatentProjection, create_q, fit_q
 from hyrlo.data.states import ObservationDataset
@@ -52,14 +52,14 @@ def seek(model: TraceModel, source: ObservationDataset, config: SeekConfig, key:
     """The forward policy that reaches what the data have and uniform actions miss."""
     spec = model.spec
     uniform = spec.uniform()
-    unlearned = create_q(key, spec.observation_size, spec.actions, config.fit)
+    unlearned = create_q(Keys(key).create, spec.observation_size, spec.actions, config.fit)
     phase = run.phase("explore", range(spec.horizon), Stack.repeat(Greedy(unlearned), spec.horizon), model)
     for h in phase:
-        rollout_key, ratio_key, fit_key = jax.random.split(fold_in(key, h), 3)
+        keys = Keys(key).at(h)
         roll_in = switch(phase.state, at=h, to=uniform)
-        online = model.record(rollout_key, roll_in, config.samples, h, stop=h + 1)
-        ratio = density_ratio(ratio_key, online.next_states, *source.padded(h + 1), config)
-        q, report = fit_q(fit_key, online.states, online.actions, ratio**2, spec.actions, config.fit)
+        online = model.record(keys.rollout, roll_in, config.samples, h, stop=h + 1)
+        ratio = density_ratio(keys.ratio, online.next_states, *source.padded(h + 1), config)
+        q, report = fit_q(keys.fit, online.states, online.actions, ratio**2, spec.actions, config.fit)
         seeking = phase.state.with_step(h, Greedy(q))
         evaluate = switch(seeking, at=h + 1, to=uniform)
         phase.done(h, seeking, evaluate=evaluate, largest_ratio=float(ratio.max()), **report._asdict())

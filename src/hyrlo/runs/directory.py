@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from hyrlo import __version__
 from hyrlo.core.access import Evaluation, Ledger, TraceModel, evaluate
@@ -43,6 +44,12 @@ class RunPhase(Generic[State]):
     def __iter__(self) -> Iterator[int]:
         with self.run.progress.phase(self.name, len(self.order), self.finished) as self.bar:
             yield from self.order[self.finished :]
+
+    def keep(self, rows: tuple[Array, ...]) -> None:
+        self.run.keep_rows(self.name, self.finished, rows)
+
+    def kept(self) -> Iterator[tuple[Array, ...]]:
+        return (self.run.kept_rows(self.name, number) for number in range(self.finished))
 
     def done(self, h: int, state: State, evaluate: Policy, **metrics: float) -> None:
         self.state = state
@@ -102,6 +109,12 @@ class MemoryRun:
 
     def keep(self, phase: RunPhase[Any]) -> None:
         """Nothing to write: the state is in memory."""
+
+    def keep_rows(self, phase: str, number: int, rows: tuple[Array, ...]) -> None:
+        """Rows of one step of a phase; nothing to write here."""
+
+    def kept_rows(self, phase: str, number: int) -> tuple[Array, ...]:
+        raise RunError(f"{phase}: a run in memory keeps no rows of earlier sessions")
 
     def keep_policy(self, name: str, policy: Policy) -> None:
         """A policy made on the way that is of use by itself, such as a roll-in; nothing to write here."""
@@ -200,6 +213,25 @@ class RunDirectory(MemoryRun):
         }
         # The arrays alone: how they belong together, the algorithm says when it asks for the phase.
         save_tree(self.checkpoints / f"{phase.name}.safetensors", tuple(jax.tree.leaves(phase.state)), about)
+
+    def keep_rows(self, phase: str, number: int, rows: tuple[Array, ...]) -> None:
+        """Each step has a file of its own, written once: a checkpoint does not grow with the steps done."""
+        self.checkpoints.mkdir(exist_ok=True)
+        save_tree(self._rows_path(phase, number), rows, {})
+
+    def kept_rows(self, phase: str, number: int) -> tuple[Array, ...]:
+        path = self._rows_path(phase, number)
+        if not path.exists():
+            raise RunError(f"{path}: is missing, so that the run cannot be resumed; give another --out")
+        return load_tree(path)[0]
+
+    def _rows_path(self, phase: str, number: int) -> Path:
+        return self.checkpoints / f"{phase}-rows-{number:05d}.safetensors"
+
+    def drop_rows(self) -> None:
+        """Once the run has ended, nobody needs the rows: they are most of its size."""
+        for path in self.checkpoints.glob("*-rows-[0-9]*.safetensors"):
+            path.unlink()
 
     def keep_policy(self, name: str, policy: Policy) -> None:
         """Whole, structure included: `kept_policy` needs no config to make it again."""

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import jax
 import numpy as np
 
 from hyrlo.core.access import Evaluation, TraceModel, evaluate
 from hyrlo.core.errors import HyrloError, check_finite, check_seed
 from hyrlo.core.files import write_json
+from hyrlo.core.keys import Keys
 from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy, action_of, known_steps
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
@@ -133,9 +133,9 @@ def train(
     described, source = _source(algorithm, world, data, roll_in, config, seed)
     model = _model(algorithm, world)
     settings = _settings(algo, world, seed, config, described, curve_episodes, eval_episodes, command)
-    train_key, curve_key, final_key = jax.random.split(jax.random.key(seed), 3)
+    keys = Keys.of_seed(seed)
     about: dict[str, Any] = {
-        "key": curve_key,
+        "key": keys.curve,
         "curve_episodes": settings["curve_episodes"],
         "progress": progress if isinstance(progress, Progress) else Progress(enabled=progress),
         "listeners": [*callbacks, *_tensorboard(tensorboard, out)],
@@ -144,12 +144,12 @@ def train(
     if isinstance(run, RunDirectory) and (result := run.finished()):
         return Trained(load_policy(run.path), run.replay_metrics(), result)
     try:
-        policy = algorithm.train(model, source, config, train_key, run)
+        policy = algorithm.train(model, source, config, keys.train, run)
     except HyrloError:
         if isinstance(run, RunDirectory):
             run.withdraw()
         raise
-    final = evaluate(model, policy, final_key, settings["eval_episodes"])
+    final = evaluate(model, policy, keys.evaluation, settings["eval_episodes"])
     return Trained(policy, run.metrics, _finish(run, settings, model, policy, final))
 
 
@@ -236,6 +236,7 @@ def _finish(
         title = f"{settings['algo']} on {settings['env']}, H = {settings['horizon']}"
         plots.curve(run.path / "curve.png", [run.metrics], title)
         write_json(run.path / "result.json", result)
+        run.drop_rows()
     return result
 
 
@@ -350,7 +351,7 @@ def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0, world: W
     """Evaluate a run's policy on fresh episodes; give the `world` if it was made from an object."""
     enable_compilation_cache()
     world, policy, _ = load_run(path, world)
-    return evaluate(world.trace_model(), policy, jax.random.key(seed), episodes)
+    return evaluate(world.trace_model(), policy, Keys.of_seed(seed).fresh_evaluation, episodes)
 
 
 def versions() -> dict[str, str]:

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from hyrlo.core.access import InteractiveModel, Ledger, Recorded, Rollout, Spec, require_interactive
 from hyrlo.core.errors import HyrloError, check_positive, check_seed
 from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Policy, Softmax, Step
 from hyrlo.data.states import ObservationDataset
@@ -337,7 +338,7 @@ class DiscountedWorld(World):
         )
 
     def _behave(self, seed: int, episodes: int, epsilon: float | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        key = jax.random.fold_in(jax.random.key(seed), 1)
+        key = Keys.of_seed(seed).data
         policy = table_policy(self.behaviour(epsilon))
         batch = JaxTraceModel(self.env).record(key, policy, episodes, tuple(range(self.spec.horizon)))
         states = jnp.concatenate([batch.states, batch.next_states[-1:]])

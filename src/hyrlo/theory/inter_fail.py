@@ -18,12 +18,12 @@ from typing import Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.random import fold_in
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import InteractiveModel, Recorded, TraceModel, require_interactive
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Policy, Softmax
 from hyrlo.core.variants import from_presets
@@ -81,7 +81,11 @@ class InterFailState(NamedTuple):
 def inter_fail(model: TraceModel, source: None, config: InterFailConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """Algorithm 6. The offline distribution is part of the model."""
     interactive = require_interactive(model, "inter-fail")
-    functions = finite_class(key, model.spec.observation_size, config) if config.discriminators == "finite" else None
+    functions = (
+        finite_class(Keys(key).functions, model.spec.observation_size, config)
+        if config.discriminators == "finite"
+        else None
+    )
     return match_states(interactive, functions, config, key, run)
 
 
@@ -100,18 +104,13 @@ def match_states(
     for point in phase:
         game = phase.state
         for t in range(point * config.iterations // points, (point + 1) * config.iterations // points):
-            roll_in_key, query_key = round_keys(key, t)
-            online = model.roll_in(roll_in_key, table(game.logits), uniform, config.samples)  # s, a, s′ ∼ π^t ∘_h unif
-            offline = model.offline_next(query_key, online.states)  # s′ ∼ μ(s)
+            keys = Keys(key).at(t)
+            online = model.roll_in(keys.rollout, table(game.logits), uniform, config.samples)  # s, a, s′ ∼ π^t ∘_h unif
+            offline = model.offline_next(keys.query, online.states)  # s′ ∼ μ(s)
             game, u = play_round(game, online, offline, functions, jnp.asarray(t), config)
         metrics = {"iteration": t, "u": float(u), "queries": model.queries.steps}
         phase.done(spec.horizon, game, evaluate=table(game.logits), **metrics)
     return table(phase.state.best)
-
-
-@jax.jit
-def round_keys(key: PRNGKeyArray, t: int) -> PRNGKeyArray:
-    return jax.random.split(fold_in(key, t))
 
 
 @eqx.filter_jit
@@ -165,7 +164,7 @@ def best_response(
 
 def finite_class(key: PRNGKeyArray, states: int, config: InterFailConfig) -> Float[Array, "k states"]:
     """Random functions from −1 to 1; each stands for its negative, too."""
-    return jax.random.uniform(fold_in(key, config.iterations), (config.functions, states), minval=-1.0, maxval=1.0)
+    return jax.random.uniform(key, (config.functions, states), minval=-1.0, maxval=1.0)
 
 
 def new_game(states: int, actions: int) -> InterFailState:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Actions, Policy, Step
 from hyrlo.data.states import ObservationDataset
 from hyrlo.envs.gym.world import GymWorld
@@ -50,7 +51,7 @@ def collect_states(
     parts: list[list[np.ndarray]] = [[] for _ in range(world.horizon + 1)]
     shares = _split(episodes, max(1, len(chosen)))
     for number, (policy, share) in enumerate(zip(chosen or [uniform], shares, strict=True)):
-        key = jax.random.fold_in(jax.random.key(seed), number)
+        key = jax.random.fold_in(Keys.of_seed(seed).data, number)
         for batch in _play(world, policy, share, key):
             for h, states in enumerate(batch):
                 parts[h].append(states[states[:, -1] == 0, :-1])
