@@ -18,6 +18,7 @@ from hyrlo.experiments import hammer
 from hyrlo.experiments.reproduce import find
 from hyrlo.experiments.runner import Finished, RunSpec, spread
 from hyrlo.runs.directory import FORMAT, roll_in_of
+from hyrlo.runs.provenance import running_code, short_name
 from hyrlo.runs.training import describe_config
 
 
@@ -94,12 +95,13 @@ def test_a_run_of_another_algorithm_or_roll_in_is_not_taken_for_this_one(tmp_pat
     for seed, path in enumerate((early, spec.path(tmp_path))):
         path.mkdir(parents=True)
         save_policy(path, Softmax(MLP.create(jax.random.key(seed), (2, 2))))
-        (path / "result.json").write_text("{}")
+        (path / "result.json").write_text(json.dumps({"code": running_code()}))
     own, other = (
         policy_fingerprint(roll_in_of(replace(spec, group=name).path(tmp_path))) for name in ("early", "late")
     )
     for algo, roll_in, fits in (("distil", own, True), ("distil", other, False), ("fail", own, False)):
         stored = {"format": FORMAT, "algo": algo, "config": describe_config(spec.config), "roll_in": roll_in}
+        stored["code"] = running_code()
         (spec.path(tmp_path) / "config.json").write_text(json.dumps(stored))
         if fits:
             assert spec.done(tmp_path)
@@ -117,3 +119,87 @@ def test_the_hammer_from_scratch_has_at_least_the_steps_of_both_passes():
         (c.iterations * c.collections + c.random_collections) * c.episodes * horizon for c in (ours.backward, scratch)
     )
     assert forward + both <= alone < 1.1 * (forward + both)
+
+
+OTHER = {"version": "0.2.0", "commit": "0123456789abcdef", "dirty": False}
+
+
+def store(spec, base, code):
+    """A finished run that was never trained."""
+    path = spec.path(base)
+    path.mkdir(parents=True, exist_ok=True)
+    about = {"algo": spec.algo, "env": spec.env, "horizon": spec.horizon, "seed": spec.seed, "code": code}
+    config = {"format": FORMAT, **about, "config": describe_config(spec.config)}
+    result = dict.fromkeys(("episodes", "steps", "return_mean", "success_rate", "eval_episodes", "wall_seconds"), 1)
+    line = {"phase": "forward", "episodes": 1, "success_rate": 0.5}
+    for name, value in {"config.json": config, "result.json": about | result, "metrics.jsonl": line}.items():
+        (path / name).write_text(json.dumps(value) + "\n")
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """All runs of an experiment by the code that runs here, and the command that reports them."""
+    specs = find("inadmissible").runs("smoke", 1)
+    for spec in specs:
+        store(spec, tmp_path / "smoke" / "runs", running_code())
+    return specs, tmp_path / "smoke", ["reproduce", "inadmissible", "--scale", "smoke", "--out", str(tmp_path)]
+
+
+def test_runs_of_different_code_are_not_reported_together(stored, capsys):
+    specs, base, command = stored
+    here = short_name(running_code())
+    assert main(command) == 0
+    assert f"\nCode: {here}" in (base / "inadmissible" / "inadmissible.md").read_text()
+
+    store(specs[2], base / "runs", OTHER)
+    assert main(command) == 2  # is not reused
+    error = capsys.readouterr().err.strip()
+    assert f"{specs[2].path(base / 'runs')}: was made by 0123456789, but this is {here}; train again" in error
+    assert main([*command, "--report-only"]) == 2
+    (error,) = capsys.readouterr().err.strip().splitlines()
+    assert f"{specs[0].path(base / 'runs')} by {here}, {specs[2].path(base / 'runs')} by 0123456789; train" in error
+    assert "--mixed" in error
+
+    for options in (["--mixed"], ["--mixed", "--report-only"]):
+        assert main([*command, *options]) == 0
+        table = (base / "inadmissible" / "inadmissible.md").read_text()
+        assert "Runs of different code: " in table
+        assert f"{len(specs) - 1} by {here}" in table
+        assert "1 by 0123456789" in table
+    with open(base / "inadmissible" / "inadmissible.csv") as file:
+        commits = {row["group"]: row["commit"] for row in csv.DictReader(file)}
+    assert commits == {spec.group: "0123456789" if spec is specs[2] else here for spec in specs}
+
+    for spec in specs:
+        store(spec, base / "runs", OTHER)
+    assert main(command) == 2
+    assert main([*command, "--report-only"]) == 0  # all of one code, though not of this
+    assert (base / "inadmissible" / "inadmissible.md").read_text().endswith("\nCode: 0123456789.\n")
+
+
+def test_uncommitted_changes_are_code_of_their_own(stored, capsys):
+    specs, base, command = stored
+    for spec in specs:
+        store(spec, base / "runs", OTHER | {"dirty": True})
+    assert main([*command, "--report-only"]) == 0
+    assert "Code: 0123456789+ (uncommitted changes).\n" in (base / "inadmissible" / "inadmissible.md").read_text()
+    store(specs[0], base / "runs", OTHER)
+    assert main([*command, "--report-only"]) == 2
+    assert "by 0123456789, " in capsys.readouterr().err
+
+
+def test_a_run_begun_or_continued_by_other_code_is_named(stored, capsys):
+    specs, base, command = stored
+    path = specs[0].path(base / "runs")
+    result = json.loads((path / "result.json").read_text())
+    (path / "result.json").write_text(json.dumps(result | {"code": OTHER}))
+    here = short_name(running_code())
+    assert main(command) == 2
+    assert f"was made by {here} then 0123456789, but" in capsys.readouterr().err
+    store(specs[0], base / "runs", OTHER)
+    (path / "result.json").unlink()
+    assert main(command) == 2  # is not continued
+    assert "was made by 0123456789, but" in capsys.readouterr().err
+    store(specs[0], base / "runs", None)
+    assert main(command) == 2
+    assert "was made by unrecorded code, but" in capsys.readouterr().err

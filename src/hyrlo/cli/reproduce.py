@@ -32,6 +32,8 @@ class ReproduceArgs:
     """Runs at a time; more than one in processes of their own."""
     report_only: bool = False
     """Train nothing; make figures and tables from the stored runs, as far as they go."""
+    mixed: bool = False
+    """Also reuse and report runs of other code; the table says so."""
 
 
 def command_reproduce(argv: Sequence[str]) -> None:
@@ -41,6 +43,8 @@ def command_reproduce(argv: Sequence[str]) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise HyrloError(f"--{name} is {value}; give at least 1")
-    table, directory = reproduce(args.experiment, args.scale, args.seeds, args.out, args.jobs, args.report_only)
+    table, directory = reproduce(
+        args.experiment, args.scale, args.seeds, args.out, args.jobs, args.report_only, args.mixed
+    )
     print(table)
     say(f"pictures and tables in {directory}")

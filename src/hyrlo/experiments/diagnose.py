@@ -172,6 +172,7 @@ def _row(run: Finished, flagged: set[int], expected: Truth, good: bool, steps: l
         "env": run.spec.env, "seed": run.spec.seed, "horizon": run.spec.horizon,
         "flagged": ranges(sorted(flagged)) or "none", "must": ranges(sorted(expected.must)) or "none",
         "must_not": ranges(sorted(expected.must_not)), "right": int(good),
+        "commit": run.code,
         **{f"gap_{row.step}": round(row.gap, 4) for row in steps},
         **{f"missed_{row.step}": round(row.missed, 4) for row in steps},
         **{f"p_{row.step}": f"{row.p_value:.2g}" for row in steps},

@@ -65,6 +65,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
                         "estimator": group.removeprefix("fail-"), "seed": run.spec.seed, "step": h,
                         "mmd2": float(mmd2(states, held_out)), "floor": float(mmd2(jnp.asarray(more.at(h + 1)), held_out)),
                         "effective_sample_size": run.metrics[h].get("ess", 1.0), "steps": run.metrics[h]["steps"],
+                        "commit": run.code,
                     }
                 )  # fmt: skip
             distances.append([row["mmd2"] for row in rows[-run.spec.horizon :]])

@@ -138,7 +138,7 @@ def after(forward: list[Finished], backward: Finished) -> list[Finished]:
                 line | {key: line[key] + cost[key] for key in keys if key in line}
                 for line in (backward.result, *backward.metrics)
             )
-            return [Finished(backward.spec, result, passed + lines, first.path)]
+            return [replace(backward, result=result, metrics=passed + lines, path=first.path)]
     return []
 
 

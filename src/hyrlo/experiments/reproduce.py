@@ -9,7 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import write_atomically
 from hyrlo.experiments.recipes import Scale
-from hyrlo.experiments.runner import Finished, RunSpec, execute, say
+from hyrlo.experiments.runner import Finished, RunSpec, code_line, described, execute, say
+from hyrlo.runs.provenance import running_code, short_name
 
 
 class Experiment(Protocol):
@@ -41,12 +42,13 @@ def find(name: str) -> Experiment | Computation:
 
 def reproduce(
     name: str, scale: Scale = "quick", seeds: int | None = None, out: str | Path = "runs/reproduce", jobs: int = 1,
-    report_only: bool = False,
+    report_only: bool = False, mixed: bool = False,
 ) -> tuple[str, Path]:  # fmt: skip
     """Run what is missing of an experiment and report on it; the table and where everything is.
 
     Runs lie in `out`/`scale`/runs and are shared by experiments; figures and tables in `out`/`scale`/NAME come from the
-    stored runs alone. Some reports play their policies once more.
+    stored runs alone. Some reports play their policies once more. Runs of different code are neither reused nor reported
+    together, unless `mixed`; the line below the table names the code.
     """
     experiment = find(name)
     seeds = experiment.SEEDS[scale] if seeds is None else seeds
@@ -54,7 +56,7 @@ def reproduce(
     directory = base / name
     if isinstance(experiment, Computation):
         directory.mkdir(parents=True, exist_ok=True)
-        table = experiment.compute(scale, seeds, directory)
+        table = f"{experiment.compute(scale, seeds, directory)}\nCode: {described(short_name(running_code()))}.\n"
         write_atomically(directory / f"{name}.md", table)
         return table, directory
     specs = experiment.runs(scale, seeds)
@@ -66,8 +68,10 @@ def reproduce(
             say(f"{len(specs) - len(finished)} of {len(specs)} runs have not finished and are left out")
         specs = finished
     else:
-        execute(specs, base / "runs", jobs)
+        execute(specs, base / "runs", jobs, mixed)
+    runs = [Finished.read(spec, base / "runs") for spec in specs]
+    code = code_line(runs, mixed)
     directory.mkdir(parents=True, exist_ok=True)
-    table = experiment.report([Finished.read(spec, base / "runs") for spec in specs], directory, scale)
+    table = f"{experiment.report(runs, directory, scale)}\n{code}"
     write_atomically(directory / f"{name}.md", table)
     return table, directory

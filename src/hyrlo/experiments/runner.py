@@ -21,6 +21,7 @@ from hyrlo.core.serialize import policy_fingerprint
 from hyrlo.envs import make
 from hyrlo.runs.directory import first_difference, read_config, roll_in_of
 from hyrlo.runs.progress import Progress
+from hyrlo.runs.provenance import UNKNOWN, running_code, short_name
 from hyrlo.runs.training import describe_config, train
 
 
@@ -54,9 +55,14 @@ class RunSpec:
     def finished(self, base: Path) -> bool:
         return (self.path(base) / "result.json").exists()
 
-    def done(self, base: Path) -> bool:
-        """Finished before, with the same settings as far as both versions know them."""
+    def done(self, base: Path, mixed: bool = False) -> bool:
+        """Finished before, with the same settings as far as both versions know them.
+
+        A run of other code is an error, also one that has only begun; `mixed` allows it.
+        """
         path = self.path(base)
+        if (path / "config.json").exists() and not mixed:
+            check_code(path)
         if not self.finished(base):
             return False
         wanted = {"algo": self.algo, "config": json.loads(json.dumps(describe_config(self.config)))}
@@ -69,9 +75,25 @@ class RunSpec:
         return True
 
 
-def execute(specs: list[RunSpec], base: Path, jobs: int = 1) -> None:
+def check_code(path: Path) -> None:
+    """Reject a stored run of other code than that of this process."""
+    there, here = code_name(path), short_name(running_code())
+    if there != here:
+        raise RunError(
+            f"{path}: was made by {there}, but this is {here}; train again with another --out, or reuse it with --mixed "
+            "(--report-only reports what there is)"
+        )
+
+
+def code_name(path: Path) -> str:
+    """The code that made a run; both, if it was begun and finished by different code."""
+    files = [path / name for name in ("config.json", "result.json")]
+    return " then ".join(dict.fromkeys(short_name(read_json(file).get("code")) for file in files if file.exists()))
+
+
+def execute(specs: list[RunSpec], base: Path, jobs: int = 1, mixed: bool = False) -> None:
     """Do what is not done yet, `jobs` at a time, in processes of their own if there are several."""
-    todo = sorted((spec for spec in specs if not spec.done(base)), key=lambda spec: spec.roll_in is not None)
+    todo = sorted((spec for spec in specs if not spec.done(base, mixed)), key=lambda spec: spec.roll_in is not None)
     say(f"{len(specs)} runs, {len(specs) - len(todo)} done before")
     if jobs == 1:
         for number, spec in enumerate(todo, 1):
@@ -118,13 +140,16 @@ class Finished:
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
     path: Path = Path()
+    code: str = UNKNOWN
+    """The code that made it, in short."""
 
     @classmethod
     def read(cls, spec: RunSpec, base: Path) -> Finished:
         path = spec.path(base)
         read_config(path, ["algo"])  # rejects runs of other versions
         lines = (path / "metrics.jsonl").read_text().splitlines()
-        return cls(spec, read_json(path / "result.json"), [json.loads(line) for line in lines], path)
+        metrics = [json.loads(line) for line in lines]
+        return cls(spec, read_json(path / "result.json"), metrics, path, code_name(path))
 
     def solved_after(self, level: float = 0.9) -> int | None:
         """Training episodes at the first evaluation with at least this success; None if there was none."""
@@ -133,6 +158,28 @@ class Finished:
     def forward_success(self) -> float:
         """Of the whole forward policy, at the end of its pass."""
         return [line["success_rate"] for line in self.metrics if line["phase"] == "forward"][-1]
+
+
+def code_line(runs: list[Finished], mixed: bool = False) -> str:
+    """The line below a table that names the code of its runs; runs of different code are an error, unless `mixed`."""
+    codes: dict[str, list[Finished]] = {}
+    for run in runs:
+        codes.setdefault(run.code, []).append(run)
+    if len(codes) > 1 and not mixed:
+        (one, first), (other, second), *_ = ((code, members[0].path) for code, members in codes.items())
+        raise RunError(
+            f"runs of different code: {first} by {one}, {second} by {other}; train again with another --out, or report "
+            "them together with --mixed"
+        )
+    if len(codes) > 1:
+        return (
+            f"Runs of different code: {', '.join(f'{len(rs)} by {described(code)}' for code, rs in codes.items())}.\n"
+        )
+    return f"Code: {described(*codes)}.\n"
+
+
+def described(code: str) -> str:
+    return f"{code} (uncommitted changes)" if "+" in code else code
 
 
 def by_group(runs: list[Finished]) -> dict[str, list[Finished]]:
@@ -168,4 +215,5 @@ def row_of(run: Finished) -> dict[str, Any]:
         **{k: run.result[k] for k in ("algo", "env", "horizon", "seed", "episodes", "steps")},
         "solved_after": "" if run.solved_after() is None else run.solved_after(),
         **{k: run.result[k] for k in ("success_rate", "return_mean", "eval_episodes", "wall_seconds")},
+        "commit": run.code,
     }

@@ -289,6 +289,7 @@ def network_row(run: Finished) -> dict[str, Any]:
         "episodes": run.result["episodes"],
         "steps": run.result["steps"],
         "seconds": run.result["wall_seconds"],
+        "commit": run.code,
     }
 
 
