@@ -15,6 +15,7 @@ from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
 from hyrlo.core.serialize import policy_fingerprint, save_policy
 from hyrlo.experiments import hammer
+from hyrlo.experiments.recipes import HELD_OUT, seeds_of
 from hyrlo.experiments.reproduce import find
 from hyrlo.experiments.runner import Finished, RunSpec, spread
 from hyrlo.runs.directory import FORMAT, roll_in_of
@@ -27,7 +28,7 @@ from hyrlo.runs.training import describe_config
 def test_smoke(name, tmp_path, capsys):
     command = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
     assert main(command) == 0
-    runs = find(name).runs("smoke", 1)
+    runs = find(name).runs("smoke", [0])
     with open(tmp_path / "smoke" / name / f"{name}.csv") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == sum(spec.horizon if name == "estimators" else 1 for spec in runs)
@@ -61,9 +62,37 @@ def test_unknown_experiment_and_missing_runs_are_one_line(tmp_path, capsys):
     assert main(["reproduce", "lock", "--seeds", "0"]) == 2
 
 
+@pytest.mark.parametrize(
+    "name", ["lock", "inadmissible", "diagnose", "horizon-scaling", "gymnasium", "estimators", "hammer", "stationary"]
+)
+def test_runs_have_the_seeds_that_are_asked_for(name):
+    specs = find(name).runs("paper", seeds_of("paper", 2))
+    assert {spec.seed for spec in specs} == {1000, 1001}
+    assert len({spec.path(Path()) for spec in specs}) == len(specs)
+
+
+def test_tables_come_from_other_seeds_than_settings(stored, capsys):
+    assert list(seeds_of("paper", 3)) == [1000, 1001, 1002]
+    assert list(seeds_of("quick", 2)) == list(seeds_of("smoke", 2)) == [0, 1]
+    specs, _, command = stored
+    assert main([*command, "--report-only", "--first-seed", "1"]) == 2
+    assert f"none of the {len(specs)} runs" in capsys.readouterr().err
+    assert main([*command, "--report-only", "--seeds", "2"]) == 0
+    assert f"{len(specs)} of {2 * len(specs)} runs have not finished" in capsys.readouterr().out
+    assert main([*command, "--first-seed", "-1"]) == 2
+    assert main(["reproduce", "theory", "--first-seed", "5"]) == 2
+    assert "leave out --first-seed" in capsys.readouterr().err
+
+
+def test_held_out_data_have_seeds_of_their_own():
+    """Roll-ins are compared with data that no run has learned from."""
+    learned_from = {seed for scale in ("smoke", "quick", "paper") for seed in seeds_of(scale, 1000)}
+    assert not learned_from & {offset + seed for offset in HELD_OUT for seed in learned_from}
+
+
 def test_episodes_to_solve_is_the_first_evaluation_that_is_good_enough():
     metrics = [{"episodes": e, "success_rate": s} for e, s in [(10, 0.1), (20, 0.95), (30, 0.5)]]
-    run = Finished(find("lock").runs("smoke", 1)[0], {}, metrics)
+    run = Finished(find("lock").runs("smoke", [0])[0], {}, metrics)
     assert run.solved_after() == 20
     assert run.solved_after(0.99) is None
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == "3 (2, 4)"
@@ -139,7 +168,7 @@ def store(spec, base, code):
 @pytest.fixture
 def stored(tmp_path):
     """All runs of an experiment by the code that runs here, and the command that reports them."""
-    specs = find("inadmissible").runs("smoke", 1)
+    specs = find("inadmissible").runs("smoke", [0])
     for spec in specs:
         store(spec, tmp_path / "smoke" / "runs", running_code())
     return specs, tmp_path / "smoke", ["reproduce", "inadmissible", "--scale", "smoke", "--out", str(tmp_path)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from hyrlo.experiments import lock, plots
@@ -13,14 +14,14 @@ SEEDS = {"smoke": 1, "quick": 2, "paper": 10}
 GROUPS = ("foobar-lean", "hyq", "briee")
 
 
-def runs(scale: Scale, seeds: int) -> list[RunSpec]:
+def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
     """Those at H = 100 are the runs of `reproduce lock`."""
     groups = [*GROUPS, "foobar-paper"]
     return [
         lock.spec_of(group, horizon, seed, scale)
         for horizon in HORIZONS[scale]
         for group in groups
-        for seed in range(seeds)
+        for seed in seeds
         if group in GROUPS or horizon == HORIZONS[scale][-1]
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from hyrlo.experiments.recipes import Scale, limited, recipe
@@ -35,8 +36,8 @@ def spec_of(group: str, horizon: int, seed: int, scale: Scale) -> RunSpec:
     return RunSpec(group, algo, "lock", horizon, config, seed)
 
 
-def runs(scale: Scale, seeds: int) -> list[RunSpec]:
-    return [spec_of(group, HORIZON[scale], seed, scale) for group in GROUPS for seed in range(seeds)]
+def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
+    return [spec_of(group, HORIZON[scale], seed, scale) for group in GROUPS for seed in seeds]
 
 
 def report(runs: list[Finished], out: Path, scale: Scale) -> str:
