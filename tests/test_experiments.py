@@ -17,7 +17,7 @@ from hyrlo.core.serialize import policy_fingerprint, save_policy
 from hyrlo.experiments import hammer
 from hyrlo.experiments.recipes import HELD_OUT, seeds_of
 from hyrlo.experiments.reproduce import find
-from hyrlo.experiments.runner import Finished, RunSpec, spread
+from hyrlo.experiments.runner import Finished, RunSpec, median_interval, spread
 from hyrlo.runs.directory import FORMAT, roll_in_of
 from hyrlo.runs.provenance import running_code, short_name
 from hyrlo.runs.training import describe_config
@@ -95,8 +95,18 @@ def test_episodes_to_solve_is_the_first_evaluation_that_is_good_enough():
     run = Finished(find("lock").runs("smoke", [0])[0], {}, metrics)
     assert run.solved_after() == 20
     assert run.solved_after(0.99) is None
-    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == "3 (2, 4)"
-    assert spread([5000, 70_000]) == "37,500 (21,250, 53,750)"
+
+
+def test_few_runs_have_a_bootstrap_interval():
+    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == "3 (2, 4; 95 % 1–5)"
+    assert spread([5000, 70_000]) == "37,500 (21,250, 53,750; 95 % 5,000–70,000)"
+    assert spread([-5000, -1]) == "-2,500 (-3,750, -1,251; 95 % -5,000–-1)"
+    assert spread([float(i) for i in range(1, 11)]) == "5.5 (3.25, 7.75)"
+    assert spread([0.5] * 4) == "0.5 (0.5, 0.5; 95 % 0.5–0.5)"
+    assert spread([0.5]) == "0.5"
+    values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 9.0]
+    # At least 5 of 9 draws are ≤ the k-th value with probability 0.001, 0.030, …, 0.970, 0.999 for k = 1, 2, …, 7, 8.
+    assert median_interval(values) == (0.2, 0.8)
 
 
 def test_a_backward_run_is_joined_to_the_forward_pass_of_its_seed():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import read_json, write_atomically
@@ -23,6 +24,9 @@ from hyrlo.runs.directory import first_difference, read_config, roll_in_of
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.provenance import UNKNOWN, running_code, short_name
 from hyrlo.runs.training import describe_config, train
+
+FEW = 10
+"""Below this number of runs a table also has bootstrap intervals: quartiles say little then."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +194,24 @@ def by_group(runs: list[Finished]) -> dict[str, list[Finished]]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Median (25 %, 75 %)."""
-    low, median, high = (f"{x:,.0f}" if x >= 1000 else f"{x:.3g}" for x in np.quantile(values, [0.25, 0.5, 0.75]))
-    return f"{median} ({low}, {high})"
+    """Median (25 %, 75 %); of fewer than `FEW` values also a bootstrap interval of the median, of one value that alone."""
+    low, median, high = (short(x) for x in np.quantile(values, [0.25, 0.5, 0.75]))
+    if len(values) == 1:
+        return median
+    if len(values) >= FEW:
+        return f"{median} ({low}, {high})"
+    least, most = (short(x) for x in median_interval(values))
+    return f"{median} ({low}, {high}; 95 % {least}–{most})"
+
+
+def short(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the median; the same values give the same interval."""
+    found = scipy.stats.bootstrap([values], np.median, method="percentile", random_state=np.random.default_rng(0))
+    return found.confidence_interval.low, found.confidence_interval.high
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
