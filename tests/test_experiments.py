@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from hyrlo.baselines.distil import DistilConfig
@@ -14,7 +15,9 @@ from hyrlo.core.errors import RunError
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
 from hyrlo.core.serialize import policy_fingerprint, save_policy
+from hyrlo.envs import make
 from hyrlo.experiments import hammer
+from hyrlo.experiments.lock import BUDGET, ITERATIONS
 from hyrlo.experiments.recipes import HELD_OUT, seeds_of
 from hyrlo.experiments.reproduce import find
 from hyrlo.experiments.runner import Finished, RunSpec, median_interval, spread
@@ -69,6 +72,56 @@ def test_runs_have_the_seeds_that_are_asked_for(name):
     specs = find(name).runs("paper", seeds_of("paper", 2))
     assert {spec.seed for spec in specs} == {1000, 1001}
     assert len({spec.path(Path()) for spec in specs}) == len(specs)
+
+
+def test_the_lock_is_also_run_over_combinations():
+    specs = find("lock").runs("paper", seeds_of("paper", 10))
+    groups = {group: [s for s in specs if s.group == group] for group in dict.fromkeys(s.group for s in specs)}
+    assert {group: len(members) for group, members in groups.items()} == {
+        "foobar-paper": 3, "foobar-lean": 10, "hyq-paper": 10, "hyq-fast": 10, "briee-fast": 5,
+        "foobar-lean-combinations": 10, "hyq-paper-combinations": 10, "hyq-fast-combinations": 10,
+    }  # fmt: skip
+    for group, members in groups.items():
+        varied = [(s.seed, s.options.get("seed", 0)) for s in members]
+        expected = [(1000, 1000 + i) if "combinations" in group else (1000 + i, 0) for i in range(len(members))]
+        assert varied == expected
+    locks = [make(s.env, s.horizon, **s.options).env for s in groups["hyq-fast-combinations"]]
+    assert len({np.asarray(lock.correct).tobytes() for lock in locks}) == 10
+
+
+def test_lock_and_horizon_scaling_share_their_runs():
+    seeds = seeds_of("paper", 10)
+    lock, scaling = (find(name).runs("paper", seeds) for name in ("lock", "horizon-scaling"))
+    assert {s.path(Path()) for s in lock if not s.member} == {s.path(Path()) for s in scaling if s.horizon == 100}
+    for spec in lock:
+        assert spec.member or spec in scaling
+    covered = {(s.group, s.horizon) for s in scaling}
+    every = {(g, h) for g in ("foobar-lean", "hyq-fast", "briee-fast", "hyq-paper") for h in (5, 10, 20, 50, 100)}
+    assert covered == every - {("hyq-paper", 50)} | {("foobar-paper", 100)}
+
+
+def test_algorithms_that_stop_early_may_use_the_same_number_of_episodes():
+    for spec in find("horizon-scaling").runs("paper", [1000]):
+        if spec.algo in ("hyq", "briee") and spec.horizon >= 50:
+            online = spec.config.online
+            iteration = online.samples * spec.horizon + online.trial_episodes
+            assert online.iterations * iteration >= BUDGET
+            if (spec.group, spec.horizon) in ITERATIONS:
+                assert (online.iterations - 1) * iteration < BUDGET
+
+
+def test_a_stored_run_of_another_lock_is_not_taken_for_this_one(tmp_path):
+    spec = find("lock").runs("smoke", [0])[-1]
+    store(spec, tmp_path, running_code())
+    config = json.loads((spec.path(tmp_path) / "config.json").read_text())
+    for seed, fits in ((0, True), (1, False)):
+        stored = config | {"env_options": {"actions": 10, "seed": seed}}
+        (spec.path(tmp_path) / "config.json").write_text(json.dumps(stored))
+        if fits:
+            assert spec.done(tmp_path)
+        else:
+            with pytest.raises(RunError, match="another config"):
+                spec.done(tmp_path)
 
 
 def test_tables_come_from_other_seeds_than_settings(stored, capsys):

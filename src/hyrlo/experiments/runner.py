@@ -49,8 +49,15 @@ class RunSpec:
     roll_in: str | None = None
     """The group whose run of the same seed gives the roll-in to learn from; it is done first."""
 
+    member: str = ""
+    """Names the run in its group, where the seed does not."""
+
+    @property
+    def name(self) -> str:
+        return self.member or f"seed-{self.seed}"
+
     def path(self, base: Path) -> Path:
-        return base / f"{self.group}-h{self.horizon}" / f"seed-{self.seed}"
+        return base / f"{self.group}-h{self.horizon}" / self.name
 
     def begins_from(self, base: Path) -> Path | None:
         """The run with the roll-in."""
@@ -69,7 +76,8 @@ class RunSpec:
             check_code(path)
         if not self.finished(base):
             return False
-        wanted = {"algo": self.algo, "config": json.loads(json.dumps(describe_config(self.config)))}
+        settings = {"algo": self.algo, "env_options": self.options, "config": describe_config(self.config)}
+        wanted = json.loads(json.dumps(settings))
         first = self.begins_from(base)
         if first and (first / "result.json").exists():
             wanted["roll_in"] = policy_fingerprint(roll_in_of(first))
@@ -101,7 +109,7 @@ def execute(specs: list[RunSpec], base: Path, jobs: int = 1, mixed: bool = False
     say(f"{len(specs)} runs, {len(specs) - len(todo)} done before")
     if jobs == 1:
         for number, spec in enumerate(todo, 1):
-            tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} seed {spec.seed}  "))
+            tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} {spec.name}  "))
         return
     number = 0
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -127,7 +135,7 @@ def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
 def tell(number: int, of: int, spec: RunSpec, result: dict[str, Any]) -> None:
     success = "" if result["success_rate"] is None else f"success {result['success_rate']:.3f}, "
     say(
-        f"{number}/{of}  {spec.group} H={spec.horizon} seed {spec.seed}: {success}return {result['return_mean']:.3f} after "
+        f"{number}/{of}  {spec.group} H={spec.horizon} {spec.name}: {success}return {result['return_mean']:.3f} after "
         f"{result['episodes']:,} episodes, {result['wall_seconds']:.0f} s"
     )
 
