@@ -27,7 +27,9 @@ from hyrlo.runs.training import describe_config
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lock", "inadmissible", "horizon-scaling", "gymnasium", "estimators", "hammer"])
+@pytest.mark.parametrize(
+    "name", ["lock", "inadmissible", "horizon-scaling", "ablation", "gymnasium", "estimators", "hammer"]
+)
 def test_smoke(name, tmp_path, capsys):
     command = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
     assert main(command) == 0
@@ -66,7 +68,18 @@ def test_unknown_experiment_and_missing_runs_are_one_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["lock", "inadmissible", "diagnose", "horizon-scaling", "gymnasium", "estimators", "hammer", "stationary"]
+    "name",
+    [
+        "lock",
+        "inadmissible",
+        "diagnose",
+        "horizon-scaling",
+        "ablation",
+        "gymnasium",
+        "estimators",
+        "hammer",
+        "stationary",
+    ],
 )
 def test_runs_have_the_seeds_that_are_asked_for(name):
     specs = find(name).runs("paper", seeds_of("paper", 2))
@@ -98,6 +111,29 @@ def test_lock_and_horizon_scaling_share_their_runs():
     covered = {(s.group, s.horizon) for s in scaling}
     every = {(g, h) for g in ("foobar-lean", "hyq-fast", "briee-fast", "hyq-paper") for h in (5, 10, 20, 50, 100)}
     assert covered == every - {("hyq-paper", 50)} | {("foobar-paper", 100)}
+
+
+def test_an_ablation_changes_one_part_and_no_sample_size():
+    seeds = [1000]
+    lean, *others = find("ablation").runs("paper", seeds)
+    assert lean in find("horizon-scaling").runs("paper", seeds)
+    plain = describe_config(lean.config)
+    changed = {}
+    for spec in others:
+        config = describe_config(spec.config)
+        assert (spec.algo, spec.env, spec.horizon, spec.options) == (lean.algo, lean.env, lean.horizon, lean.options)
+        assert [config[p]["samples"] for p in ("forward", "backward")] == [600, 800]
+        assert config["forward"]["offline_samples"] == plain["forward"]["offline_samples"]
+        fits, same = (c["backward"].pop("fit") for c in (config, json.loads(json.dumps(plain))))
+        parts = {"forward"} if config["forward"] != plain["forward"] else set()
+        changed[spec.group] = parts | ({k for k in fits if fits[k] != same.get(k)} if fits != same else set())
+        assert config["backward"] == {k: v for k, v in plain["backward"].items() if k != "fit"}
+    assert changed["lean-importance"] == {"forward"}
+    assert changed["lean-one-start"] == {"restarts", "rounds"}
+    assert changed["lean-all-directions"] == {"directions"}
+    assert "type" in changed["lean-sgd"]
+    directions = {s.group: getattr(s.config.backward.fit, "directions", None) for s in others}
+    assert directions["lean-all-directions"] == make("lock", 20).spec.observation_size == 32
 
 
 def test_algorithms_that_stop_early_may_use_the_same_number_of_episodes():
