@@ -71,7 +71,12 @@ def test_an_untracked_package_is_named_by_its_source(package, tmp_path, monkeypa
     before = source_hash(installed)
     (installed / "code.py").rename(installed / "other.py")
     assert source_hash(installed) != before
-    monkeypatch.setenv("PATH", str(tmp_path))  # no git at all
+    tracked = code_of_package(package)
+    with monkeypatch.context() as without_git:
+        without_git.setenv("PATH", str(tmp_path))
+        assert code_of_package(package) == {"wheel": source_hash(package)} != tracked
+    git(package, "rm", "-rq", "--cached", ".")
+    git(package, "commit", "-qm", "no longer tracked")
     assert code_of_package(package) == {"wheel": source_hash(package)}
 
 
