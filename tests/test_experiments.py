@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from hyrlo.baselines.distil import DistilConfig
@@ -14,19 +15,25 @@ from hyrlo.core.errors import RunError
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
 from hyrlo.core.serialize import policy_fingerprint, save_policy
+from hyrlo.envs import make
 from hyrlo.experiments import hammer
+from hyrlo.experiments.lock import BUDGET, ITERATIONS
+from hyrlo.experiments.recipes import HELD_OUT, seeds_of
 from hyrlo.experiments.reproduce import find
-from hyrlo.experiments.runner import Finished, RunSpec, spread
+from hyrlo.experiments.runner import Finished, RunSpec, median_interval, spread
 from hyrlo.runs.directory import FORMAT, roll_in_of
+from hyrlo.runs.provenance import running_code, short_name
 from hyrlo.runs.training import describe_config
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lock", "inadmissible", "horizon-scaling", "gymnasium", "estimators", "hammer"])
+@pytest.mark.parametrize(
+    "name", ["lock", "inadmissible", "horizon-scaling", "ablation", "gymnasium", "estimators", "hammer"]
+)
 def test_smoke(name, tmp_path, capsys):
     command = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
     assert main(command) == 0
-    runs = find(name).runs("smoke", 1)
+    runs = find(name).runs("smoke", [0])
     with open(tmp_path / "smoke" / name / f"{name}.csv") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == sum(spec.horizon if name == "estimators" else 1 for spec in runs)
@@ -60,13 +67,135 @@ def test_unknown_experiment_and_missing_runs_are_one_line(tmp_path, capsys):
     assert main(["reproduce", "lock", "--seeds", "0"]) == 2
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lock",
+        "inadmissible",
+        "diagnose",
+        "horizon-scaling",
+        "ablation",
+        "gymnasium",
+        "estimators",
+        "hammer",
+        "stationary",
+    ],
+)
+def test_runs_have_the_seeds_that_are_asked_for(name):
+    specs = find(name).runs("paper", seeds_of("paper", 2))
+    assert {spec.seed for spec in specs} == {1000, 1001}
+    assert len({spec.path(Path()) for spec in specs}) == len(specs)
+
+
+def test_the_lock_is_also_run_over_combinations():
+    specs = find("lock").runs("paper", seeds_of("paper", 10))
+    groups = {group: [s for s in specs if s.group == group] for group in dict.fromkeys(s.group for s in specs)}
+    assert {group: len(members) for group, members in groups.items()} == {
+        "foobar-paper": 3, "foobar-lean": 10, "hyq-paper": 10, "hyq-fast": 10, "briee-fast": 5,
+        "foobar-lean-combinations": 10, "hyq-paper-combinations": 10, "hyq-fast-combinations": 10,
+    }  # fmt: skip
+    for group, members in groups.items():
+        varied = [(s.seed, s.options.get("seed", 0)) for s in members]
+        expected = [(1000, 1000 + i) if "combinations" in group else (1000 + i, 0) for i in range(len(members))]
+        assert varied == expected
+    locks = [make(s.env, s.horizon, **s.options).env for s in groups["hyq-fast-combinations"]]
+    assert len({np.asarray(lock.correct).tobytes() for lock in locks}) == 10
+
+
+def test_lock_and_horizon_scaling_share_their_runs():
+    seeds = seeds_of("paper", 10)
+    lock, scaling = (find(name).runs("paper", seeds) for name in ("lock", "horizon-scaling"))
+    assert {s.path(Path()) for s in lock if not s.member} == {s.path(Path()) for s in scaling if s.horizon == 100}
+    for spec in lock:
+        assert spec.member or spec in scaling
+    covered = {(s.group, s.horizon) for s in scaling}
+    every = {(g, h) for g in ("foobar-lean", "hyq-fast", "briee-fast", "hyq-paper") for h in (5, 10, 20, 50, 100)}
+    assert covered == every - {("hyq-paper", 50)} | {("foobar-paper", 100)}
+
+
+def test_an_ablation_changes_one_part_and_no_sample_size():
+    seeds = [1000]
+    lean, *others = find("ablation").runs("paper", seeds)
+    assert lean in find("horizon-scaling").runs("paper", seeds)
+    plain = describe_config(lean.config)
+    changed = {}
+    for spec in others:
+        config = describe_config(spec.config)
+        assert (spec.algo, spec.env, spec.horizon, spec.options) == (lean.algo, lean.env, lean.horizon, lean.options)
+        assert [config[p]["samples"] for p in ("forward", "backward")] == [600, 800]
+        assert config["forward"]["offline_samples"] == plain["forward"]["offline_samples"]
+        fits, same = (c["backward"].pop("fit") for c in (config, json.loads(json.dumps(plain))))
+        parts = {"forward"} if config["forward"] != plain["forward"] else set()
+        changed[spec.group] = parts | ({k for k in fits if fits[k] != same.get(k)} if fits != same else set())
+        assert config["backward"] == {k: v for k, v in plain["backward"].items() if k != "fit"}
+    assert changed["lean-importance"] == {"forward"}
+    assert changed["lean-one-start"] == {"restarts", "rounds"}
+    assert changed["lean-all-directions"] == {"directions"}
+    assert "type" in changed["lean-sgd"]
+    directions = {s.group: getattr(s.config.backward.fit, "directions", None) for s in others}
+    assert directions["lean-all-directions"] == make("lock", 20).spec.observation_size == 32
+
+
+def test_algorithms_that_stop_early_may_use_the_same_number_of_episodes():
+    for spec in find("horizon-scaling").runs("paper", [1000]):
+        if spec.algo in ("hyq", "briee") and spec.horizon >= 50:
+            online = spec.config.online
+            iteration = online.samples * spec.horizon + online.trial_episodes
+            assert online.iterations * iteration >= BUDGET
+            if (spec.group, spec.horizon) in ITERATIONS:
+                assert (online.iterations - 1) * iteration < BUDGET
+
+
+def test_a_stored_run_of_another_lock_is_not_taken_for_this_one(tmp_path):
+    spec = find("lock").runs("smoke", [0])[-1]
+    store(spec, tmp_path, running_code())
+    config = json.loads((spec.path(tmp_path) / "config.json").read_text())
+    for seed, fits in ((0, True), (1, False)):
+        stored = config | {"env_options": {"actions": 10, "seed": seed}}
+        (spec.path(tmp_path) / "config.json").write_text(json.dumps(stored))
+        if fits:
+            assert spec.done(tmp_path)
+        else:
+            with pytest.raises(RunError, match="another config"):
+                spec.done(tmp_path)
+
+
+def test_tables_come_from_other_seeds_than_settings(stored, capsys):
+    assert list(seeds_of("paper", 3)) == [1000, 1001, 1002]
+    assert list(seeds_of("quick", 2)) == list(seeds_of("smoke", 2)) == [0, 1]
+    specs, _, command = stored
+    assert main([*command, "--report-only", "--first-seed", "1"]) == 2
+    assert f"none of the {len(specs)} runs" in capsys.readouterr().err
+    assert main([*command, "--report-only", "--seeds", "2"]) == 0
+    assert f"{len(specs)} of {2 * len(specs)} runs have not finished" in capsys.readouterr().out
+    assert main([*command, "--first-seed", "-1"]) == 2
+    assert main(["reproduce", "theory", "--first-seed", "5"]) == 2
+    assert "leave out --first-seed" in capsys.readouterr().err
+
+
+def test_held_out_data_have_seeds_of_their_own():
+    """Roll-ins are compared with data that no run has learned from."""
+    learned_from = {seed for scale in ("smoke", "quick", "paper") for seed in seeds_of(scale, 1000)}
+    assert not learned_from & {offset + seed for offset in HELD_OUT for seed in learned_from}
+
+
 def test_episodes_to_solve_is_the_first_evaluation_that_is_good_enough():
     metrics = [{"episodes": e, "success_rate": s} for e, s in [(10, 0.1), (20, 0.95), (30, 0.5)]]
-    run = Finished(find("lock").runs("smoke", 1)[0], {}, metrics)
+    run = Finished(find("lock").runs("smoke", [0])[0], {}, metrics)
     assert run.solved_after() == 20
     assert run.solved_after(0.99) is None
-    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == "3 (2, 4)"
-    assert spread([5000, 70_000]) == "37,500 (21,250, 53,750)"
+
+
+def test_few_runs_have_a_bootstrap_interval():
+    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == "3 (2, 4; 95 % 1–5)"
+    assert spread([5000, 70_000]) == "37,500 (21,250, 53,750; 95 % 5,000–70,000)"
+    assert spread([-5000, -1]) == "-2,500 (-3,750, -1,251; 95 % -5,000–-1)"
+    assert spread([float(i) for i in range(1, 11)]) == "5.5 (3.25, 7.75)"
+    assert spread([0.5] * 4) == "0.5 (0.5, 0.5; 95 % 0.5–0.5)"
+    assert spread([0.5]) == "0.5"
+    values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 9.0]
+    # At least 5 of 9 draws are ≤ the k-th value with probability 0.001, 0.030, …, 0.970, 0.999 for k = 1, 2, …, 7, 8.
+    assert median_interval(values) == (0.2, 0.8)
 
 
 def test_a_backward_run_is_joined_to_the_forward_pass_of_its_seed():
@@ -94,12 +223,13 @@ def test_a_run_of_another_algorithm_or_roll_in_is_not_taken_for_this_one(tmp_pat
     for seed, path in enumerate((early, spec.path(tmp_path))):
         path.mkdir(parents=True)
         save_policy(path, Softmax(MLP.create(jax.random.key(seed), (2, 2))))
-        (path / "result.json").write_text("{}")
+        (path / "result.json").write_text(json.dumps({"code": running_code()}))
     own, other = (
         policy_fingerprint(roll_in_of(replace(spec, group=name).path(tmp_path))) for name in ("early", "late")
     )
     for algo, roll_in, fits in (("distil", own, True), ("distil", other, False), ("fail", own, False)):
         stored = {"format": FORMAT, "algo": algo, "config": describe_config(spec.config), "roll_in": roll_in}
+        stored["code"] = running_code()
         (spec.path(tmp_path) / "config.json").write_text(json.dumps(stored))
         if fits:
             assert spec.done(tmp_path)
@@ -117,3 +247,87 @@ def test_the_hammer_from_scratch_has_at_least_the_steps_of_both_passes():
         (c.iterations * c.collections + c.random_collections) * c.episodes * horizon for c in (ours.backward, scratch)
     )
     assert forward + both <= alone < 1.1 * (forward + both)
+
+
+OTHER = {"version": "0.2.0", "commit": "0123456789abcdef", "dirty": False}
+
+
+def store(spec, base, code):
+    """A finished run that was never trained."""
+    path = spec.path(base)
+    path.mkdir(parents=True, exist_ok=True)
+    about = {"algo": spec.algo, "env": spec.env, "horizon": spec.horizon, "seed": spec.seed, "code": code}
+    config = {"format": FORMAT, **about, "config": describe_config(spec.config)}
+    result = dict.fromkeys(("episodes", "steps", "return_mean", "success_rate", "eval_episodes", "wall_seconds"), 1)
+    line = {"phase": "forward", "episodes": 1, "success_rate": 0.5}
+    for name, value in {"config.json": config, "result.json": about | result, "metrics.jsonl": line}.items():
+        (path / name).write_text(json.dumps(value) + "\n")
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """All runs of an experiment by the code that runs here, and the command that reports them."""
+    specs = find("inadmissible").runs("smoke", [0])
+    for spec in specs:
+        store(spec, tmp_path / "smoke" / "runs", running_code())
+    return specs, tmp_path / "smoke", ["reproduce", "inadmissible", "--scale", "smoke", "--out", str(tmp_path)]
+
+
+def test_runs_of_different_code_are_not_reported_together(stored, capsys):
+    specs, base, command = stored
+    here = short_name(running_code())
+    assert main(command) == 0
+    assert f"\nCode: {here}" in (base / "inadmissible" / "inadmissible.md").read_text()
+
+    store(specs[2], base / "runs", OTHER)
+    assert main(command) == 2  # is not reused
+    error = capsys.readouterr().err.strip()
+    assert f"{specs[2].path(base / 'runs')}: was made by 0123456789, but this is {here}; train again" in error
+    assert main([*command, "--report-only"]) == 2
+    (error,) = capsys.readouterr().err.strip().splitlines()
+    assert f"{specs[0].path(base / 'runs')} by {here}, {specs[2].path(base / 'runs')} by 0123456789; train" in error
+    assert "--mixed" in error
+
+    for options in (["--mixed"], ["--mixed", "--report-only"]):
+        assert main([*command, *options]) == 0
+        table = (base / "inadmissible" / "inadmissible.md").read_text()
+        assert "Runs of different code: " in table
+        assert f"{len(specs) - 1} by {here}" in table
+        assert "1 by 0123456789" in table
+    with open(base / "inadmissible" / "inadmissible.csv") as file:
+        commits = {row["group"]: row["commit"] for row in csv.DictReader(file)}
+    assert commits == {spec.group: "0123456789" if spec is specs[2] else here for spec in specs}
+
+    for spec in specs:
+        store(spec, base / "runs", OTHER)
+    assert main(command) == 2
+    assert main([*command, "--report-only"]) == 0  # all of one code, though not of this
+    assert (base / "inadmissible" / "inadmissible.md").read_text().endswith("\nCode: 0123456789.\n")
+
+
+def test_uncommitted_changes_are_code_of_their_own(stored, capsys):
+    specs, base, command = stored
+    for spec in specs:
+        store(spec, base / "runs", OTHER | {"dirty": True})
+    assert main([*command, "--report-only"]) == 0
+    assert "Code: 0123456789+ (uncommitted changes).\n" in (base / "inadmissible" / "inadmissible.md").read_text()
+    store(specs[0], base / "runs", OTHER)
+    assert main([*command, "--report-only"]) == 2
+    assert "by 0123456789, " in capsys.readouterr().err
+
+
+def test_a_run_begun_or_continued_by_other_code_is_named(stored, capsys):
+    specs, base, command = stored
+    path = specs[0].path(base / "runs")
+    result = json.loads((path / "result.json").read_text())
+    (path / "result.json").write_text(json.dumps(result | {"code": OTHER}))
+    here = short_name(running_code())
+    assert main(command) == 2
+    assert f"was made by {here} then 0123456789, but" in capsys.readouterr().err
+    store(specs[0], base / "runs", OTHER)
+    (path / "result.json").unlink()
+    assert main(command) == 2  # is not continued
+    assert "was made by 0123456789, but" in capsys.readouterr().err
+    store(specs[0], base / "runs", None)
+    assert main(command) == 2
+    assert "was made by unrecorded code, but" in capsys.readouterr().err

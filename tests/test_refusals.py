@@ -10,6 +10,7 @@ import safetensors.numpy
 
 import hyrlo
 from hyrlo.runs.directory import MemoryRun
+from hyrlo.runs.provenance import running_code
 from hyrlo.runs.training import versions
 from tests.test_cli import SMALL, one_line_error, run, train_small
 from tests.walks import KEY, message
@@ -165,8 +166,9 @@ def test_resuming_nothing_says_so(tmp_path, capsys):
     assert f"no run in {tmp_path / 'typo'} yet" in capsys.readouterr().err
 
 
-def test_a_config_has_the_command_and_versions(whole):
-    config = json.loads((whole / "config.json").read_text())
+def test_a_config_has_the_command_the_versions_and_the_code(whole):
+    config, result = (json.loads((whole / name).read_text()) for name in ("config.json", "result.json"))
+    assert config["code"] == result["code"] == running_code()
     assert config["command"].startswith("hyrlo train foobar lock --horizon 3 --out ")
     assert config["versions"] == versions()
     assert {"python", "hyrlo", "jax", "jaxlib", "scipy", "mujoco"} <= set(versions())

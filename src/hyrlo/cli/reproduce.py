@@ -10,7 +10,7 @@ import tyro
 
 from hyrlo.cli.output import say
 from hyrlo.cli.parsing import parse
-from hyrlo.core.errors import HyrloError
+from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.names import check_name
 from hyrlo.experiments.registry import TITLES
 from hyrlo.experiments.reproduce import reproduce
@@ -25,13 +25,17 @@ class ReproduceArgs:
     scale: Literal["smoke", "quick", "paper"] = "quick"
     """`smoke`: does it run, a minute; `quick`: smaller than the paper; `paper`: its sizes and seeds, hours on two cores."""
     seeds: int | None = None
-    """Number of seeds, from 0 on (default: the scale's)."""
+    """Number of seeds (default: the scale's)."""
+    first_seed: int | None = None
+    """The first of them (default: 1000 at scale paper, so that no setting was chosen on them; else 0)."""
     out: str = "runs/reproduce"
     """Runs go to OUT/SCALE/runs, pictures and tables to OUT/SCALE/EXPERIMENT."""
     jobs: int = 1
     """Runs at a time; more than one in processes of their own."""
     report_only: bool = False
     """Train nothing; make figures and tables from the stored runs, as far as they go."""
+    mixed: bool = False
+    """Also reuse and report runs of other code; the table says so."""
 
 
 def command_reproduce(argv: Sequence[str]) -> None:
@@ -41,6 +45,10 @@ def command_reproduce(argv: Sequence[str]) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise HyrloError(f"--{name} is {value}; give at least 1")
-    table, directory = reproduce(args.experiment, args.scale, args.seeds, args.out, args.jobs, args.report_only)
+    if args.first_seed is not None:
+        check_seed(args.first_seed, "--first-seed")
+    table, directory = reproduce(
+        args.experiment, args.scale, args.seeds, args.out, args.jobs, args.report_only, args.mixed, args.first_seed
+    )
     print(table)
     say(f"pictures and tables in {directory}")

@@ -6,6 +6,7 @@ on other seeds than these.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,14 +127,14 @@ def truth(world: World, config: DiagnoseConfig) -> Truth:
     return Truth(set(np.flatnonzero(clear).tolist()), set(np.flatnonzero(exact.followed < 1e-6).tolist()))
 
 
-def runs(scale: Scale, seeds: int) -> list[RunSpec]:
+def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
     config = PRESETS["paper"]
     if scale == "smoke":
         config = smoke(config)
     return [
         RunSpec(f"fail-{env}", "fail", env, HORIZON[scale], config, seed, curve_episodes=100)
         for env in ENVIRONMENTS
-        for seed in range(seeds)
+        for seed in seeds
     ]
 
 
@@ -172,6 +173,7 @@ def _row(run: Finished, flagged: set[int], expected: Truth, good: bool, steps: l
         "env": run.spec.env, "seed": run.spec.seed, "horizon": run.spec.horizon,
         "flagged": ranges(sorted(flagged)) or "none", "must": ranges(sorted(expected.must)) or "none",
         "must_not": ranges(sorted(expected.must_not)), "right": int(good),
+        "commit": run.code,
         **{f"gap_{row.step}": round(row.gap, 4) for row in steps},
         **{f"missed_{row.step}": round(row.missed, 4) for row in steps},
         **{f"p_{row.step}": f"{row.p_value:.2g}" for row in steps},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import collect_states
 from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import SwingUp
-from hyrlo.experiments.recipes import Scale, smoke
+from hyrlo.experiments.recipes import HELD_OUT, Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, spread, write_csv
 from hyrlo.forward.density import DensityConfig
 from hyrlo.forward.model import VectorModelConfig
@@ -31,8 +32,8 @@ def logs(world: World, seed: int, scale: Scale) -> ObservationDataset:
     return collect_states(world, [SwingUp()], EPISODES[scale], seed=seed)  # type: ignore[arg-type]
 
 
-def runs(scale: Scale, seeds: int) -> list[RunSpec]:
-    return [spec_of(estimator, seed, scale) for estimator in ("importance", "model") for seed in range(seeds)]
+def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
+    return [spec_of(estimator, seed, scale) for estimator in ("importance", "model") for seed in seeds]
 
 
 def spec_of(estimator: Any, seed: int, scale: Scale) -> RunSpec:
@@ -54,8 +55,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
         distances = []
         for run in members:
             world = make(ENV, run.spec.horizon, **OPTIONS)
-            unseen = world.prepare(logs(world, 1000 + run.spec.seed, scale))
-            more = world.prepare(logs(world, 2000 + run.spec.seed, scale))
+            unseen, more = (world.prepare(logs(world, offset + run.spec.seed, scale)) for offset in HELD_OUT)
             steps = tuple(range(run.spec.horizon))
             batch = world.trace_model().record(jax.random.key(0), load_policy(run.path), EPISODES[scale], steps)
             for h, states in enumerate(batch.next_states):
@@ -65,6 +65,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
                         "estimator": group.removeprefix("fail-"), "seed": run.spec.seed, "step": h,
                         "mmd2": float(mmd2(states, held_out)), "floor": float(mmd2(jnp.asarray(more.at(h + 1)), held_out)),
                         "effective_sample_size": run.metrics[h].get("ess", 1.0), "steps": run.metrics[h]["steps"],
+                        "commit": run.code,
                     }
                 )  # fmt: skip
             distances.append([row["mmd2"] for row in rows[-run.spec.horizon :]])

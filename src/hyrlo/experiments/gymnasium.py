@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,9 @@ def logs(world: World, seed: int, task: str, scale: Scale) -> ObservationDataset
     return collect_states(world, TASKS[task].policies(world), EPISODES[scale], seed=seed)  # type: ignore[arg-type]
 
 
-def runs(scale: Scale, seeds: int) -> list[RunSpec]:
+def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
     tasks = ["CartPole"] if scale == "smoke" else list(TASKS)
-    return [
-        spec_of(method, task, seed, scale) for task in tasks for method in ("foobar", "sac") for seed in range(seeds)
-    ]
+    return [spec_of(method, task, seed, scale) for task in tasks for method in ("foobar", "sac") for seed in seeds]
 
 
 def spec_of(method: str, task: str, seed: int, scale: Scale) -> RunSpec:

@@ -5,6 +5,7 @@ The expert behind the data must be at hand (`hammer_expert.py`); at `smoke` scal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from hyrlo.envs import make
 from hyrlo.envs.hammer import NAME, HammerWorld
 from hyrlo.experiments import plots
 from hyrlo.experiments.hammer_expert import expert_states, expert_transitions, load_expert
-from hyrlo.experiments.recipes import Scale, smoke
+from hyrlo.experiments.recipes import HELD_OUT, Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, say, spread, write_csv
 from hyrlo.foobar import FoobarConfig
 from hyrlo.forward.model import MOTION as FORWARD
@@ -65,13 +66,13 @@ def tuples(world: HammerWorld, seed: int, scale: Scale) -> TransitionDataset:
     return expert_transitions(world, player(scale, world), TUPLES[scale], seed)
 
 
-def runs(scale: Scale, seeds: int) -> list[RunSpec]:
+def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
     groups = ["foobar", "distil", f"fail-{WEAK}", "weak"]
     if scale != "smoke":
         groups += ["rlpd", "sac"]
     if scale == "paper":
         groups += [f"fail-{n}" for n in FEWER if n != WEAK]
-    return [spec_of(group, seed, scale) for group in groups for seed in range(seeds)]
+    return [spec_of(group, seed, scale) for group in groups for seed in seeds]
 
 
 def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
@@ -138,7 +139,7 @@ def after(forward: list[Finished], backward: Finished) -> list[Finished]:
                 line | {key: line[key] + cost[key] for key in keys if key in line}
                 for line in (backward.result, *backward.metrics)
             )
-            return [Finished(backward.spec, result, passed + lines, first.path)]
+            return [replace(backward, result=result, metrics=passed + lines, path=first.path)]
     return []
 
 
@@ -181,7 +182,7 @@ class Reference(NamedTuple):
         world = hammer(HORIZON[scale])
         states, more = (
             [np.asarray(x) for x in expert_states(world, player(scale, world), CHECKED[scale], seed).steps[1:]]
-            for seed in (1000, 2000)
+            for seed in HELD_OUT
         )
         return cls(states, distances2(more, states), divergences(more, states, scale))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from hyrlo.experiments import lock, plots
@@ -10,18 +11,22 @@ from hyrlo.experiments.runner import Finished, RunSpec, markdown, row_of, spread
 
 HORIZONS = {"smoke": (2, 3), "quick": (5, 10), "paper": (5, 10, 20, 50, 100)}
 SEEDS = {"smoke": 1, "quick": 2, "paper": 10}
-GROUPS = ("foobar-lean", "hyq", "briee")
+GROUPS = ("foobar-lean", "hyq-fast", "briee-fast", "hyq-paper", "foobar-paper")
+ONLY = {"hyq-paper": (5, 10, 20, 100), "foobar-paper": (100,)}
+"""Groups that are not run at every horizon of scale `paper`, for the time they take."""
 
 
-def runs(scale: Scale, seeds: int) -> list[RunSpec]:
+def horizons(group: str, scale: Scale) -> tuple[int, ...]:
+    return ONLY.get(group, HORIZONS[scale]) if scale == "paper" else HORIZONS[scale]
+
+
+def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
     """Those at H = 100 are the runs of `reproduce lock`."""
-    groups = [*GROUPS, "foobar-paper"]
     return [
-        lock.spec_of(group, horizon, seed, scale)
-        for horizon in HORIZONS[scale]
-        for group in groups
-        for seed in range(seeds)
-        if group in GROUPS or horizon == HORIZONS[scale][-1]
+        spec
+        for group in GROUPS
+        for horizon in horizons(group, scale)
+        for spec in lock.over_seeds(group, horizon, seeds, scale)
     ]
 
 
@@ -41,7 +46,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
             else:
                 cells.append(f"{spread(solved)}, {len(solved)} of {len(members)}")
             line[horizon] = solved if 2 * len(solved) >= len(members) else []
-        table.append([lock.LABELS[group], *cells])
-        points[lock.LABELS[group]] = line
+        table.append([lock.label(group), *cells])
+        points[lock.label(group)] = line
     plots.scaling(out / "horizon-scaling.png", points, "episodes to success ≥ 0.9 on the lock")
     return markdown(["algorithm", *(f"H = {h}" for h in HORIZONS[scale])], table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ EXPLORING_BACKWARD = PsdpConfig(samples=20_000, fit=LatentProjection(decay=0.000
 out to choose among restarts, less decay."""
 
 
-def runs(scale: Scale, seeds: int) -> list[RunSpec]:
+def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
     specs = []
     for env in ENVIRONMENTS:
         foobar, psdp = recipe("foobar", "paper", scale), recipe("psdp", "paper", scale)
@@ -42,7 +43,7 @@ def runs(scale: Scale, seeds: int) -> list[RunSpec]:
             specs += [
                 RunSpec(f"{name}-{env}", algo, env, HORIZON[scale], config, seed,
                         curve_episodes=EPISODES[scale] // 4, eval_episodes=EPISODES[scale])
-                for seed in range(seeds)
+                for seed in seeds
             ]  # fmt: skip
     return specs
 

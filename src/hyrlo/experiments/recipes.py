@@ -17,6 +17,16 @@ SMOKE = {
     "OnlineConfig.samples": 10, "rounds": 2,
 }  # fmt: skip
 """The largest sizes at `smoke` scale, by field or by type and field."""
+FIRST_SEED = {"smoke": 0, "quick": 0, "paper": 1000}
+"""Settings are chosen on seeds below 100; tables come from seeds that no choice has seen."""
+HELD_OUT = (10_000, 20_000)
+"""Added to a seed, or seeds by themselves, for data that no run learns from."""
+
+
+def seeds_of(scale: Scale, number: int, first: int | None = None) -> range:
+    """The seeds of an experiment's runs."""
+    first = FIRST_SEED[scale] if first is None else first
+    return range(first, first + number)
 
 
 def recipe(algo: str, preset: str, scale: Scale, **choices: Any) -> Any:

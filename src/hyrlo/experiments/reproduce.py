@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from hyrlo.core.errors import RunError
+from hyrlo.core.errors import HyrloError, RunError
 from hyrlo.core.files import write_atomically
-from hyrlo.experiments.recipes import Scale
-from hyrlo.experiments.runner import Finished, RunSpec, execute, say
+from hyrlo.experiments.recipes import Scale, seeds_of
+from hyrlo.experiments.runner import Finished, RunSpec, code_line, described, execute, say
+from hyrlo.runs.provenance import running_code, short_name
 
 
 class Experiment(Protocol):
     SEEDS: dict[str, int]
 
-    def runs(self, scale: Scale, seeds: int) -> list[RunSpec]: ...
+    def runs(self, scale: Scale, seeds: Sequence[int]) -> list[RunSpec]: ...
 
     def report(self, runs: list[Finished], out: Path, scale: Scale) -> str:
         """Write pictures and CSV to `out`; the table in Markdown."""
@@ -41,23 +43,28 @@ def find(name: str) -> Experiment | Computation:
 
 def reproduce(
     name: str, scale: Scale = "quick", seeds: int | None = None, out: str | Path = "runs/reproduce", jobs: int = 1,
-    report_only: bool = False,
+    report_only: bool = False, mixed: bool = False, first_seed: int | None = None,
 ) -> tuple[str, Path]:  # fmt: skip
     """Run what is missing of an experiment and report on it; the table and where everything is.
 
+    `seeds` is their number; they begin at `first_seed`, by default 1000 at scale `paper` and 0 below it.
+
     Runs lie in `out`/`scale`/runs and are shared by experiments; figures and tables in `out`/`scale`/NAME come from the
-    stored runs alone. Some reports play their policies once more.
+    stored runs alone. Some reports play their policies once more. Runs of different code are neither reused nor reported
+    together, unless `mixed`; the line below the table names the code.
     """
     experiment = find(name)
     seeds = experiment.SEEDS[scale] if seeds is None else seeds
     base = Path(out) / scale
     directory = base / name
     if isinstance(experiment, Computation):
+        if first_seed is not None:
+            raise HyrloError(f"{name} trains nothing; leave out --first-seed")
         directory.mkdir(parents=True, exist_ok=True)
-        table = experiment.compute(scale, seeds, directory)
+        table = f"{experiment.compute(scale, seeds, directory)}\nCode: {described(short_name(running_code()))}.\n"
         write_atomically(directory / f"{name}.md", table)
         return table, directory
-    specs = experiment.runs(scale, seeds)
+    specs = experiment.runs(scale, seeds_of(scale, seeds, first_seed))
     if report_only:
         finished = [spec for spec in specs if spec.finished(base / "runs")]
         if not finished:
@@ -66,8 +73,10 @@ def reproduce(
             say(f"{len(specs) - len(finished)} of {len(specs)} runs have not finished and are left out")
         specs = finished
     else:
-        execute(specs, base / "runs", jobs)
+        execute(specs, base / "runs", jobs, mixed)
+    runs = [Finished.read(spec, base / "runs") for spec in specs]
+    code = code_line(runs, mixed)
     directory.mkdir(parents=True, exist_ok=True)
-    table = experiment.report([Finished.read(spec, base / "runs") for spec in specs], directory, scale)
+    table = f"{experiment.report(runs, directory, scale)}\n{code}"
     write_atomically(directory / f"{name}.md", table)
     return table, directory

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import read_json, write_atomically
@@ -21,7 +22,11 @@ from hyrlo.core.serialize import policy_fingerprint
 from hyrlo.envs import make
 from hyrlo.runs.directory import first_difference, read_config, roll_in_of
 from hyrlo.runs.progress import Progress
+from hyrlo.runs.provenance import UNKNOWN, running_code, short_name
 from hyrlo.runs.training import describe_config, train
+
+FEW = 10
+"""Below this number of runs a table also has bootstrap intervals: quartiles say little then."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,15 @@ class RunSpec:
     roll_in: str | None = None
     """The group whose run of the same seed gives the roll-in to learn from; it is done first."""
 
+    member: str = ""
+    """Names the run in its group, where the seed does not."""
+
+    @property
+    def name(self) -> str:
+        return self.member or f"seed-{self.seed}"
+
     def path(self, base: Path) -> Path:
-        return base / f"{self.group}-h{self.horizon}" / f"seed-{self.seed}"
+        return base / f"{self.group}-h{self.horizon}" / self.name
 
     def begins_from(self, base: Path) -> Path | None:
         """The run with the roll-in."""
@@ -54,12 +66,18 @@ class RunSpec:
     def finished(self, base: Path) -> bool:
         return (self.path(base) / "result.json").exists()
 
-    def done(self, base: Path) -> bool:
-        """Finished before, with the same settings as far as both versions know them."""
+    def done(self, base: Path, mixed: bool = False) -> bool:
+        """Finished before, with the same settings as far as both versions know them.
+
+        A run of other code is an error, also one that has only begun; `mixed` allows it.
+        """
         path = self.path(base)
+        if (path / "config.json").exists() and not mixed:
+            check_code(path)
         if not self.finished(base):
             return False
-        wanted = {"algo": self.algo, "config": json.loads(json.dumps(describe_config(self.config)))}
+        settings = {"algo": self.algo, "env_options": self.options, "config": describe_config(self.config)}
+        wanted = json.loads(json.dumps(settings))
         first = self.begins_from(base)
         if first and (first / "result.json").exists():
             wanted["roll_in"] = policy_fingerprint(roll_in_of(first))
@@ -69,13 +87,29 @@ class RunSpec:
         return True
 
 
-def execute(specs: list[RunSpec], base: Path, jobs: int = 1) -> None:
+def check_code(path: Path) -> None:
+    """Reject a stored run of other code than that of this process."""
+    there, here = code_name(path), short_name(running_code())
+    if there != here:
+        raise RunError(
+            f"{path}: was made by {there}, but this is {here}; train again with another --out, or reuse it with --mixed "
+            "(--report-only reports what there is)"
+        )
+
+
+def code_name(path: Path) -> str:
+    """The code that made a run; both, if it was begun and finished by different code."""
+    files = [path / name for name in ("config.json", "result.json")]
+    return " then ".join(dict.fromkeys(short_name(read_json(file).get("code")) for file in files if file.exists()))
+
+
+def execute(specs: list[RunSpec], base: Path, jobs: int = 1, mixed: bool = False) -> None:
     """Do what is not done yet, `jobs` at a time, in processes of their own if there are several."""
-    todo = sorted((spec for spec in specs if not spec.done(base)), key=lambda spec: spec.roll_in is not None)
+    todo = sorted((spec for spec in specs if not spec.done(base, mixed)), key=lambda spec: spec.roll_in is not None)
     say(f"{len(specs)} runs, {len(specs) - len(todo)} done before")
     if jobs == 1:
         for number, spec in enumerate(todo, 1):
-            tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} seed {spec.seed}  "))
+            tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} {spec.name}  "))
         return
     number = 0
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -101,7 +135,7 @@ def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
 def tell(number: int, of: int, spec: RunSpec, result: dict[str, Any]) -> None:
     success = "" if result["success_rate"] is None else f"success {result['success_rate']:.3f}, "
     say(
-        f"{number}/{of}  {spec.group} H={spec.horizon} seed {spec.seed}: {success}return {result['return_mean']:.3f} after "
+        f"{number}/{of}  {spec.group} H={spec.horizon} {spec.name}: {success}return {result['return_mean']:.3f} after "
         f"{result['episodes']:,} episodes, {result['wall_seconds']:.0f} s"
     )
 
@@ -118,13 +152,16 @@ class Finished:
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
     path: Path = Path()
+    code: str = UNKNOWN
+    """The code that made it, in short."""
 
     @classmethod
     def read(cls, spec: RunSpec, base: Path) -> Finished:
         path = spec.path(base)
         read_config(path, ["algo"])  # rejects runs of other versions
         lines = (path / "metrics.jsonl").read_text().splitlines()
-        return cls(spec, read_json(path / "result.json"), [json.loads(line) for line in lines], path)
+        metrics = [json.loads(line) for line in lines]
+        return cls(spec, read_json(path / "result.json"), metrics, path, code_name(path))
 
     def solved_after(self, level: float = 0.9) -> int | None:
         """Training episodes at the first evaluation with at least this success; None if there was none."""
@@ -135,6 +172,28 @@ class Finished:
         return [line["success_rate"] for line in self.metrics if line["phase"] == "forward"][-1]
 
 
+def code_line(runs: list[Finished], mixed: bool = False) -> str:
+    """The line below a table that names the code of its runs; runs of different code are an error, unless `mixed`."""
+    codes: dict[str, list[Finished]] = {}
+    for run in runs:
+        codes.setdefault(run.code, []).append(run)
+    if len(codes) > 1 and not mixed:
+        (one, first), (other, second), *_ = ((code, members[0].path) for code, members in codes.items())
+        raise RunError(
+            f"runs of different code: {first} by {one}, {second} by {other}; train again with another --out, or report "
+            "them together with --mixed"
+        )
+    if len(codes) > 1:
+        return (
+            f"Runs of different code: {', '.join(f'{len(rs)} by {described(code)}' for code, rs in codes.items())}.\n"
+        )
+    return f"Code: {described(*codes)}.\n"
+
+
+def described(code: str) -> str:
+    return f"{code} (uncommitted changes)" if "+" in code else code
+
+
 def by_group(runs: list[Finished]) -> dict[str, list[Finished]]:
     groups: dict[str, list[Finished]] = {}
     for run in runs:
@@ -143,9 +202,24 @@ def by_group(runs: list[Finished]) -> dict[str, list[Finished]]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Median (25 %, 75 %)."""
-    low, median, high = (f"{x:,.0f}" if x >= 1000 else f"{x:.3g}" for x in np.quantile(values, [0.25, 0.5, 0.75]))
-    return f"{median} ({low}, {high})"
+    """Median (25 %, 75 %); of fewer than `FEW` values also a bootstrap interval of the median, of one value that alone."""
+    low, median, high = (short(x) for x in np.quantile(values, [0.25, 0.5, 0.75]))
+    if len(values) == 1:
+        return median
+    if len(values) >= FEW:
+        return f"{median} ({low}, {high})"
+    least, most = (short(x) for x in median_interval(values))
+    return f"{median} ({low}, {high}; 95 % {least}–{most})"
+
+
+def short(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the median; the same values give the same interval."""
+    found = scipy.stats.bootstrap([values], np.median, method="percentile", random_state=np.random.default_rng(0))
+    return found.confidence_interval.low, found.confidence_interval.high
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -168,4 +242,5 @@ def row_of(run: Finished) -> dict[str, Any]:
         **{k: run.result[k] for k in ("algo", "env", "horizon", "seed", "episodes", "steps")},
         "solved_after": "" if run.solved_after() is None else run.solved_after(),
         **{k: run.result[k] for k in ("success_rate", "return_mean", "eval_episodes", "wall_seconds")},
+        "commit": run.code,
     }

@@ -7,6 +7,7 @@ is run on CartPole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,14 +52,14 @@ DELTA = 0.05
 ENV, HORIZON, OPTIONS, NOISE = "gym:CartPole-v1", 100, {"num_envs": 100}, 0.8
 
 
-def runs(scale: Scale, seeds: int) -> list[RunSpec]:
+def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
     config = CpiConfig(iterations=10, samples=1000)
     if scale == "smoke":
         config = smoke(config)
     return [
         RunSpec("cpi-CartPole", "cpi", ENV, HORIZON, config, seed, curve_episodes=100, eval_episodes=200, options=OPTIONS,
                 source=(roll_in_policy, {}))
-        for seed in range(seeds)
+        for seed in seeds
     ]  # fmt: skip
 
 
@@ -289,6 +290,7 @@ def network_row(run: Finished) -> dict[str, Any]:
         "episodes": run.result["episodes"],
         "steps": run.result["steps"],
         "seconds": run.result["wall_seconds"],
+        "commit": run.code,
     }
 
 

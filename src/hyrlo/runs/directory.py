@@ -312,7 +312,7 @@ def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -
         for key in [*old, *(k for k in new if k not in old)]:
             if common and not (key in old and key in new):
                 continue
-            if key in ("versions", "source", "command"):  # data are compared by their fingerprint, wherever they lie
+            if key in ("versions", "code", "source", "command"):  # data are compared by their fingerprint
                 continue
             inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."), common)
             if inner:

@@ -31,6 +31,7 @@ from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
 from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
 from hyrlo.runs.progress import Progress
+from hyrlo.runs.provenance import running_code
 from hyrlo.runs.tensorboard import TensorBoard
 from hyrlo.theory.discounted import interactive_model
 
@@ -178,6 +179,7 @@ def _settings(
         "eval_episodes": world.traits.eval_episodes if eval_episodes is None else eval_episodes,
         **({"command": command} if command else {}),
         "versions": versions(),
+        "code": running_code(),
     }
 
 
@@ -229,6 +231,7 @@ def _finish(
         "eval_episodes": final.episodes,
         "wall_seconds": run.seconds(),
         "versions": settings["versions"],
+        "code": settings["code"],
     }
     check_metrics(result, "the final evaluation")
     if isinstance(run, RunDirectory):
