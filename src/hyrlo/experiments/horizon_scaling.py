@@ -11,8 +11,8 @@ from hyrlo.experiments.runner import Finished, RunSpec, markdown, row_of, spread
 
 HORIZONS = {"smoke": (2, 3), "quick": (5, 10), "paper": (5, 10, 20, 50, 100)}
 SEEDS = {"smoke": 1, "quick": 2, "paper": 10}
-GROUPS = ("foobar-lean", "hyq-fast", "briee-fast", "hyq-paper", "foobar-paper")
-ONLY = {"hyq-paper": (5, 10, 20, 100), "foobar-paper": (100,)}
+GROUPS = ("foobar-lean", "hyq-fast", "briee-fast", "hyq-paper", "hyq-authors", "foobar-paper")
+ONLY = {"hyq-paper": (5, 10, 20, 100), "hyq-authors": (5, 10, 20), "foobar-paper": (100,)}
 """Groups that are not run at every horizon of scale `paper`, for the time they take."""
 
 

@@ -29,6 +29,7 @@ GROUPS = {
     "foobar-paper": Group("FOOBAR, paper", "foobar", "paper"),
     "foobar-lean": Group("FOOBAR, lean", "foobar", "lean"),
     "hyq-paper": Group("HyQ, paper", "hyq", "paper"),
+    "hyq-authors": Group("HyQ, paper, its authors' data", "hyq", "paper", {"behaviour": "hyq"}),
     "hyq-fast": Group("HyQ, fast", "hyq", "fast"),
     "briee-fast": Group("BRIEE, fast", "briee", "fast"),
 }
