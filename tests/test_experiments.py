@@ -91,7 +91,7 @@ def test_the_lock_is_also_run_over_combinations():
     specs = find("lock").runs("paper", seeds_of("paper", 10))
     groups = {group: [s for s in specs if s.group == group] for group in dict.fromkeys(s.group for s in specs)}
     assert {group: len(members) for group, members in groups.items()} == {
-        "foobar-paper": 3, "foobar-lean": 10, "hyq-paper": 10, "hyq-fast": 10, "briee-fast": 5,
+        "foobar-paper": 10, "foobar-lean": 10, "hyq-paper": 10, "hyq-fast": 10, "briee-fast": 10,
         "foobar-lean-combinations": 10, "hyq-paper-combinations": 10, "hyq-fast-combinations": 10,
     }  # fmt: skip
     for group, members in groups.items():
@@ -110,7 +110,8 @@ def test_lock_and_horizon_scaling_share_their_runs():
         assert spec.member or spec in scaling
     covered = {(s.group, s.horizon) for s in scaling}
     every = {(g, h) for g in ("foobar-lean", "hyq-fast", "briee-fast", "hyq-paper") for h in (5, 10, 20, 50, 100)}
-    assert covered == every - {("hyq-paper", 50)} | {("foobar-paper", 100)}
+    authors = {("hyq-authors", h) for h in (5, 10, 20)}
+    assert covered == authors | every - {("hyq-paper", 50)} | {("foobar-paper", 100)}
 
 
 def test_an_ablation_changes_one_part_and_no_sample_size():
