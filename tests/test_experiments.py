@@ -2,7 +2,7 @@
 
 import csv
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import jax
@@ -11,7 +11,7 @@ import pytest
 
 from hyrlo.baselines.distil import DistilConfig
 from hyrlo.cli.main import main
-from hyrlo.core.errors import RunError
+from hyrlo.core.errors import HyrloError, RunError
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
 from hyrlo.core.serialize import policy_fingerprint, save_policy
@@ -19,7 +19,7 @@ from hyrlo.envs import make
 from hyrlo.experiments import hammer
 from hyrlo.experiments.lock import BUDGET, ITERATIONS
 from hyrlo.experiments.recipes import HELD_OUT, seeds_of
-from hyrlo.experiments.reproduce import find
+from hyrlo.experiments.reproduce import find, reproduce
 from hyrlo.experiments.runner import Finished, RunSpec, median_interval, spread
 from hyrlo.runs.directory import FORMAT, roll_in_of
 from hyrlo.runs.provenance import running_code, short_name
@@ -332,3 +332,20 @@ def test_a_run_begun_or_continued_by_other_code_is_named(stored, capsys):
     store(specs[0], base / "runs", None)
     assert main(command) == 2
     assert "was made by unrecorded code, but" in capsys.readouterr().err
+
+
+def test_only_some_groups_of_runs(tmp_path):
+    table, _ = reproduce("horizon-scaling", "smoke", 1, tmp_path, only=["hyq-fast"])
+    assert "HyQ, fast" in table
+    assert "FOOBAR" not in table
+    assert sorted(p.name for p in (tmp_path / "smoke" / "runs").iterdir()) == ["hyq-fast-h2", "hyq-fast-h3"]
+    with pytest.raises(HyrloError, match="unknown group of runs 'hyq-fats'"):
+        reproduce("horizon-scaling", "smoke", 1, tmp_path, only=["hyq-fats"])
+
+
+def test_rlpd_shares_what_belongs_to_neither_method():
+    published, shared, ours = (hammer.spec_of(g, 0, "paper").config for g in ("rlpd", "rlpd-shared", "weak"))
+    differing = {f.name for f in fields(ours) if getattr(ours, f.name) != getattr(shared, f.name, None)}
+    assert differing == {"utd", "num_qs", "num_min_qs", "actor_value", "from_start"}  # the methods
+    assert published.average == 0
+    assert published.last_learning_rate == 1

@@ -34,6 +34,8 @@ class ReproduceArgs:
     """Runs at a time; more than one in processes of their own."""
     report_only: bool = False
     """Train nothing; make figures and tables from the stored runs, as far as they go."""
+    only: tuple[str, ...] = ()
+    """Make and report these groups of runs alone; groups are the folders in OUT/SCALE/runs without the horizon."""
     mixed: bool = False
     """Also reuse and report runs of other code; the table says so."""
 
@@ -48,7 +50,15 @@ def command_reproduce(argv: Sequence[str]) -> None:
     if args.first_seed is not None:
         check_seed(args.first_seed, "--first-seed")
     table, directory = reproduce(
-        args.experiment, args.scale, args.seeds, args.out, args.jobs, args.report_only, args.mixed, args.first_seed
+        args.experiment,
+        args.scale,
+        args.seeds,
+        args.out,
+        args.jobs,
+        args.report_only,
+        args.mixed,
+        args.first_seed,
+        args.only,
     )
     print(table)
     say(f"pictures and tables in {directory}")

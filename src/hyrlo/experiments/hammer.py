@@ -40,16 +40,25 @@ from hyrlo.runs.render import render_run, render_strip
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 HORIZON = {"smoke": 3, "quick": 50, "paper": 50}
 EPISODES = {"smoke": 40, "quick": 2000, "paper": 2000}
-TUPLES = {"smoke": 20, "quick": 500, "paper": 500}
 CHECKED = {"smoke": 40, "quick": 500, "paper": 1000}
 """Episodes of the roll-in that the report compares with the data."""
 WEAK = 16
 """Samples a step for a roll-in that is about as weak as the paper's."""
 FEWER = (40, 24, WEAK, 8)
 """Samples a step, for the search for the fewest."""
+SHARED = ("iterations", "collections", "episodes", "gamma", "reward_scale")
+"""What RLPD takes from the backward pass in both of its rows: the number of steps and the units of values."""
+NOT_OF_THE_METHOD = ("initial_value", "last_learning_rate", "entropy", "temperature", "average")
+"""Settings that are part of neither method. `rlpd` has the published ones, `rlpd-shared` those of the backward pass."""
 ROLL_INS = {"distil": "foobar", "weak": f"fail-{WEAK}"}
 """Which group a run takes its roll-in from."""
-LABELS = {"foobar": "FOOBAR", "weak": "FOOBAR, weak roll-in", "rlpd": "RLPD", "sac": "SAC from scratch"}
+LABELS = {
+    "foobar": "FOOBAR",
+    "weak": "FOOBAR, weak roll-in",
+    "rlpd": "RLPD",
+    "rlpd-shared": "RLPD, shared settings",
+    "sac": "SAC from scratch",
+}
 
 
 def player(scale: Scale, world: HammerWorld) -> Policy:
@@ -62,14 +71,14 @@ def logs(world: HammerWorld, seed: int, scale: Scale) -> ObservationDataset:
 
 
 def tuples(world: HammerWorld, seed: int, scale: Scale) -> TransitionDataset:
-    """For RLPD, which needs actions and rewards."""
-    return expert_transitions(world, player(scale, world), TUPLES[scale], seed)
+    """For RLPD, which needs actions and rewards: as many episodes as FOOBAR has states of."""
+    return expert_transitions(world, player(scale, world), EPISODES[scale], seed)
 
 
 def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
     groups = ["foobar", "distil", f"fail-{WEAK}", "weak"]
     if scale != "smoke":
-        groups += ["rlpd", "sac"]
+        groups += ["rlpd", "rlpd-shared", "sac"]
     if scale == "paper":
         groups += [f"fail-{n}" for n in FEWER if n != WEAK]
     return [spec_of(group, seed, scale) for group in groups for seed in seeds]
@@ -79,17 +88,19 @@ def spec_of(group: str, seed: int, scale: Scale) -> RunSpec:
     """RLPD has as many steps as the backward pass, SAC from scratch more than both passes; both have about as many updates
     as the backward pass, which learns from the six tenths of its steps that come after the switch."""
     scratch = replace(SCRATCH, collections=3 * SCRATCH.collections, utd=0.1)
-    shared = {f: getattr(BACKWARD, f) for f in ("iterations", "collections", "episodes", "gamma", "reward_scale")}
+    rlpd = replace(RLPD["fast"], utd=0.3, **{name: getattr(BACKWARD, name) for name in SHARED})
+    shared = replace(rlpd, **{name: getattr(BACKWARD, name) for name in NOT_OF_THE_METHOD})
     configs: dict[str, tuple[str, Any]] = {
         "foobar": ("foobar", FoobarConfig(FORWARD, BACKWARD)),
         "weak": ("cpi", BACKWARD),
         "distil": ("distil", DISTIL["fast"]),
-        "rlpd": ("rlpd", replace(RLPD["fast"], utd=0.3, **shared)),
+        "rlpd": ("rlpd", rlpd),
+        "rlpd-shared": ("rlpd", shared),
         "sac": ("sac", scratch),
         **{f"fail-{n}": ("fail", replace(FORWARD, samples=n)) for n in FEWER},
     }
     algo, config = configs[group]
-    source = None if group == "sac" or group in ROLL_INS else tuples if group == "rlpd" else logs
+    source = None if group == "sac" or group in ROLL_INS else tuples if algo == "rlpd" else logs
     return RunSpec(
         f"{group}-hammer", algo, NAME, HORIZON[scale], smoke(config) if scale == "smoke" else config, seed,
         curve_episodes=4 if scale == "smoke" else 32, eval_episodes=10 if scale == "smoke" else 256,

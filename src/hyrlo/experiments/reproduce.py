@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from hyrlo.core.errors import HyrloError, RunError
 from hyrlo.core.files import write_atomically
+from hyrlo.core.names import check_name
 from hyrlo.experiments.recipes import Scale, seeds_of
 from hyrlo.experiments.runner import Finished, RunSpec, code_line, described, execute, say
 from hyrlo.runs.provenance import running_code, short_name
@@ -41,13 +42,22 @@ def find(name: str) -> Experiment | Computation:
     return module
 
 
+def of_groups(specs: list[RunSpec], only: Sequence[str]) -> list[RunSpec]:
+    """The runs of the groups named in `only`; all runs, if it is empty."""
+    groups = dict.fromkeys(spec.group for spec in specs)
+    for name in only:
+        check_name(name, groups, "group of runs")
+    return [spec for spec in specs if not only or spec.group in only]
+
+
 def reproduce(
     name: str, scale: Scale = "quick", seeds: int | None = None, out: str | Path = "runs/reproduce", jobs: int = 1,
-    report_only: bool = False, mixed: bool = False, first_seed: int | None = None,
+    report_only: bool = False, mixed: bool = False, first_seed: int | None = None, only: Sequence[str] = (),
 ) -> tuple[str, Path]:  # fmt: skip
     """Run what is missing of an experiment and report on it; the table and where everything is.
 
-    `seeds` is their number; they begin at `first_seed`, by default 1000 at scale `paper` and 0 below it.
+    `seeds` is their number; they begin at `first_seed`, by default 1000 at scale `paper` and 0 below it. `only` names the
+    groups of runs to make and report.
 
     Runs lie in `out`/`scale`/runs and are shared by experiments; figures and tables in `out`/`scale`/NAME come from the
     stored runs alone. Some reports play their policies once more. Runs of different code are neither reused nor reported
@@ -64,7 +74,7 @@ def reproduce(
         table = f"{experiment.compute(scale, seeds, directory)}\nCode: {described(short_name(running_code()))}.\n"
         write_atomically(directory / f"{name}.md", table)
         return table, directory
-    specs = experiment.runs(scale, seeds_of(scale, seeds, first_seed))
+    specs = of_groups(experiment.runs(scale, seeds_of(scale, seeds, first_seed)), only)
     if report_only:
         finished = [spec for spec in specs if spec.finished(base / "runs")]
         if not finished:
