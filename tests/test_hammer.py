@@ -14,6 +14,7 @@ from PIL import Image
 import hyrlo
 from hyrlo.cli.main import main
 from hyrlo.core.access import TraceModel
+from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Gaussian
 from hyrlo.data.states import ObservationDataset
@@ -279,7 +280,7 @@ def test_its_logs_are_states_or_transitions_of_the_same_episodes(tmp_path):
     played = transitions.at(0).actions
     assert np.abs(played).max() == 1.0  # clipped, as these weights leave the box
     vector = world.vector()
-    vector.reset(episode_seeds(jax.random.split(jax.random.fold_in(jax.random.key(1), 0))[0], 4), Start(4))
+    vector.reset(episode_seeds(jax.random.split(jax.random.fold_in(Keys.of_seed(1).data, 0))[0], 4), Start(4))
     np.testing.assert_array_equal(vector.step(played[:4], 0)[0], transitions.at(0).next_states[:4])
     assert set(transitions.at(2).rewards.tolist()) == {-1.0}
     record(tmp_path / "t.npz", tmp_path / "expert.npz", episodes=2, horizon=2, transitions=True)
