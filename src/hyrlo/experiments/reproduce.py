@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from hyrlo.core.errors import HyrloError, RunError
 from hyrlo.core.files import write_atomically
 from hyrlo.experiments.recipes import Scale, seeds_of
-from hyrlo.experiments.runner import Finished, RunSpec, code_line, described, execute, say
+from hyrlo.experiments.runner import Finished, RunSpec, available, code_line, described, execute, say
 from hyrlo.runs.provenance import running_code, short_name
 
 
@@ -73,6 +73,7 @@ def reproduce(
             say(f"{len(specs) - len(finished)} of {len(specs)} runs have not finished and are left out")
         specs = finished
     else:
+        specs = available(specs, base / "runs")
         execute(specs, base / "runs", jobs, mixed)
     runs = [Finished.read(spec, base / "runs") for spec in specs]
     code = code_line(runs, mixed)
