@@ -322,10 +322,20 @@ def test_an_environment_that_raises_is_named_with_step_and_seed(asynchronous, ca
     assert line.startswith(f"{WALK}: raised ZeroDivisionError: division by zero (gym_envs.py, line ")
     assert f"at step 17 of the episode with seed {seeds[0]}" in line
     assert "--resume" in line
-    assert model.ledger.episodes == 0
+    assert (model.ledger.episodes, model.ledger.steps) == (2, 2 * 18)  # what was played is counted
     assert model.rollout(KEY, Uniform(3), 3, stop=17).returns.shape == (3,)  # and goes on
+    assert (model.ledger.episodes, model.ledger.steps) == (2 + 3, 2 * 18 + 3 * 17)
     world.vector().close()
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_roll_out_that_fails_late_has_cost_all_that_was_played():
+    """The third episode, in the second batch, fails; the first two ended by themselves."""
+    model, failing = walk(8, num_envs=2, ends=3).trace_model(), walk(8, num_envs=2, ends=3, odd=2)
+    model.rollout(KEY, Uniform(3), 2)
+    model.world = failing
+    message(lambda: model.record(KEY, Uniform(3), 5, 0))
+    assert (model.ledger.episodes, model.ledger.steps) == (2 + 2, 2 * 3 + 2 * 2)
 
 
 def test_what_is_not_finite_is_refused_with_step_and_seed():

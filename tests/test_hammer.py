@@ -328,7 +328,8 @@ def test_what_mujoco_cannot_do_is_one_line(monkeypatch, capsys, tmp_path):
     assert "num_envs is 3000000000, too many" in one_line_error(capsys)
     assert not list(tmp_path.iterdir())
 
-    vector = hyrlo.make(NAME, 2, num_envs=3).vector()
+    world = hyrlo.make(NAME, 2, num_envs=3)
+    vector, model = world.vector(), world.trace_model()
     vector.reset([7, 8, 9], Start(3))
 
     def fail(*arguments):
@@ -336,3 +337,5 @@ def test_what_mujoco_cannot_do_is_one_line(monkeypatch, capsys, tmp_path):
 
     monkeypatch.setattr(vector.batch, "step", fail)
     assert "no room at step 1 of the episode with seed 8" in message(lambda: vector.step(np.zeros((3, 26)), 1))
+    assert "no room at step 0" in message(lambda: model.rollout(jax.random.key(0), world.spec.uniform(), 5))
+    assert (model.ledger.episodes, model.ledger.steps) == (3, 3)  # counted all the same

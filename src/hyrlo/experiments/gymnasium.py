@@ -1,4 +1,7 @@
-"""Gymnasium tasks from state logs of mixed quality: FOOBAR, beside SAC from scratch at equal environment steps."""
+"""Gymnasium tasks from state logs of mixed quality: FOOBAR, beside SAC from scratch at equal environment steps.
+
+On MountainCar also DQN with published settings, what a user would try first.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,16 @@ from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import Noisy, collect_states
 from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import Balance, Pump
+from hyrlo.experiments.dqn import NEEDS, DqnConfig, train_dqn
 from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
 from hyrlo.runs.training import config as configure
 
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 OPTIONS = {"num_envs": 32}
+OURS = ("foobar", "sac")
+METHODS = {"MountainCar": (*OURS, "dqn")}
+"""Where there are more."""
 EPISODES = {"smoke": 20, "quick": 500, "paper": 500}
 BEHAVIOUR_EPISODES = 500
 
@@ -55,12 +62,17 @@ def logs(world: World, seed: int, task: str, scale: Scale) -> ObservationDataset
 
 def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
     tasks = ["CartPole"] if scale == "smoke" else list(TASKS)
-    return [spec_of(method, task, seed, scale) for task in tasks for method in ("foobar", "sac") for seed in seeds]
+    return [
+        spec_of(method, task, seed, scale) for task in tasks for method in METHODS.get(task, OURS) for seed in seeds
+    ]
 
 
 def spec_of(method: str, task: str, seed: int, scale: Scale) -> RunSpec:
     episodes: dict[str, Any] = {"episodes": 32, "collections": 2, "random_collections": 1, "utd": 0.25}
     horizon = 10 if scale == "smoke" else TASKS[task].horizon
+    if method == "dqn":
+        return RunSpec(f"dqn-{task}", "dqn", TASKS[task].env, horizon, DqnConfig(), seed, curve_episodes=32,
+                       eval_episodes=200, trainer=train_dqn, needs=NEEDS)  # fmt: skip
     if method == "foobar":
         options = {"forward.share_steps": 10, **{f"backward.{name}": value for name, value in episodes.items()}}
         config = configure("foobar", world=make(TASKS[task].env, horizon), **options)
@@ -78,7 +90,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
     """The behaviour's return is measured here, on fresh episodes; everything else comes from the stored runs."""
     groups, rows, table = by_group(runs), [], []
     for task in dict.fromkeys(run.spec.group.split("-", 1)[1] for run in runs):
-        ours, scratch = groups.get(f"foobar-{task}", []), groups.get(f"sac-{task}", [])
+        ours, scratch, dqn = (groups.get(f"{method}-{task}", []) for method in ("foobar", "sac", "dqn"))
         if not ours:
             continue
         behaviour = behaviour_return(task, ours[0].spec.horizon, 20 if scale == "smoke" else BEHAVIOUR_EPISODES)
@@ -88,16 +100,19 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
         table.append(
             [
                 task, str(len(ours)), f"{behaviour:.1f}", spread(forward),
-                spread([run.result["return_mean"] for run in ours]), spread(equal) if equal else "", f"{steps:,.0f}",
+                spread([run.result["return_mean"] for run in ours]), spread(equal) if equal else "",
+                spread([run.result["return_mean"] for run in dqn]) if dqn else "", f"{steps:,.0f}",
                 spread([run.result["wall_seconds"] for run in ours]),
             ]
         )  # fmt: skip
-        rows += [{**row_of(run), "behaviour_return": round(behaviour, 2)} for run in ours + scratch]
-        curves = {"FOOBAR": [r.metrics for r in ours], "SAC from scratch": [r.metrics for r in scratch]}
-        plots.returns(out / f"{task}.png", {k: v for k, v in curves.items() if v}, behaviour, task)
+        rows += [{**row_of(run), "behaviour_return": round(behaviour, 2)} for run in ours + scratch + dqn]
+        curves = {"FOOBAR": ours, "SAC from scratch": scratch, "DQN": dqn}
+        metrics = {name: [run.metrics for run in members] for name, members in curves.items() if members}
+        plots.returns(out / f"{task}.png", metrics, behaviour, task)
     write_csv(out / "gymnasium.csv", rows)
     header = [
-        "task", "seeds", "behaviour", "forward policy", "FOOBAR", "SAC from scratch, equal steps", "steps", "seconds",
+        "task", "seeds", "behaviour", "forward policy", "FOOBAR", "SAC from scratch, equal steps",
+        f"DQN, {DqnConfig.steps:,} steps", "steps", "seconds",
     ]  # fmt: skip
     return markdown(header, table)
 

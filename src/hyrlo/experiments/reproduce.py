@@ -11,7 +11,7 @@ from hyrlo.core.errors import HyrloError, RunError
 from hyrlo.core.files import write_atomically
 from hyrlo.core.names import check_name
 from hyrlo.experiments.recipes import Scale, seeds_of
-from hyrlo.experiments.runner import Finished, RunSpec, code_line, described, execute, say
+from hyrlo.experiments.runner import Finished, RunSpec, available, code_line, described, execute, say
 from hyrlo.runs.provenance import running_code, short_name
 
 
@@ -83,6 +83,7 @@ def reproduce(
             say(f"{len(specs) - len(finished)} of {len(specs)} runs have not finished and are left out")
         specs = finished
     else:
+        specs = available(specs, base / "runs")
         execute(specs, base / "runs", jobs, mixed)
     runs = [Finished.read(spec, base / "runs") for spec in specs]
     code = code_line(runs, mixed)

@@ -9,8 +9,9 @@ import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -27,6 +28,13 @@ from hyrlo.runs.training import describe_config, train
 
 FEW = 10
 """Below this number of runs a table also has bootstrap intervals: quartiles say little then."""
+
+
+class Library(NamedTuple):
+    """A library that hyrlo itself does not need, and the extra that installs it."""
+
+    module: str
+    extra: str
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,10 @@ class RunSpec:
 
     member: str = ""
     """Names the run in its group, where the seed does not."""
+    trainer: Callable[[RunSpec, Path], dict[str, Any]] | None = None
+    """Trains it in place of hyrlo: writes the run directory and returns the result."""
+    needs: Library | None = None
+    """The run is left out where this is not installed."""
 
     @property
     def name(self) -> str:
@@ -120,7 +132,18 @@ def execute(specs: list[RunSpec], base: Path, jobs: int = 1, mixed: bool = False
                 tell(number, len(todo), futures[future], future.result())
 
 
+def available(specs: list[RunSpec], base: Path) -> list[RunSpec]:
+    """Without the runs whose library is not installed, unless they have finished; one line for each group."""
+    missing = [s for s in specs if s.needs and not s.finished(base) and find_spec(s.needs.module) is None]
+    for group, library in dict.fromkeys((spec.group, spec.needs) for spec in missing):
+        assert library is not None
+        say(f"{group} is left out: it needs {library.module}; pip install 'hyrlo[{library.extra}]'")
+    return [spec for spec in specs if spec not in missing]
+
+
 def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
+    if spec.trainer:
+        return spec.trainer(spec, spec.path(base))
     world = make(spec.env, spec.horizon, **spec.options)
     source = spec.source[0](world, spec.seed, **spec.source[1]) if spec.source else None
     first = spec.begins_from(base)

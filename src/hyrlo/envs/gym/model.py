@@ -83,7 +83,6 @@ class _Tape:
             np.zeros((*shape, spec.action_size), np.float32) if spec.action_size else np.zeros(shape, np.int32)
         )
         self.earned, self.rewards, self.ended = np.zeros(shape), np.zeros(shape), np.zeros(shape, bool)
-        self.steps = 0
 
     def rollout(self, says_success: bool) -> Rollout:
         return Rollout(jnp.asarray(self.returns, jnp.float32), jnp.asarray(self.success) if says_success else None)
@@ -96,7 +95,11 @@ class _Tape:
 
 @dataclass
 class GymTraceModel:
-    """Trace access to a Gymnasium environment. The ledger counts real steps: none after an episode's end."""
+    """Trace access to a Gymnasium environment.
+
+    The ledger counts real steps, none after an episode's end. It counts them as they are taken: a roll-out that fails has
+    cost what was played of it, the step that failed included.
+    """
 
     world: Envs
     ledger: Ledger = field(default_factory=Ledger)
@@ -134,7 +137,6 @@ class GymTraceModel:
             here = here._replace(rows=rows.stop - begin, observations=observations)
             with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
                 self._play_batch(jax.random.fold_in(act_key, number), policy, tape, rows, seeds[rows], stop, here)
-        self.ledger.book(n, tape.steps)
 
     def _play_batch(
         self,
@@ -150,6 +152,7 @@ class GymTraceModel:
         vector, m = self.world.vector(), start.rows
         act = _Actor(policy.rows(rows.start, vector.count), key)
         observations, news = vector.reset(seeds, start)
+        self.ledger.book(m, 0)
         over = news.ended.copy()
         self._note_success(tape, rows, news.success)
         returns = np.zeros(vector.count)
@@ -164,7 +167,7 @@ class GymTraceModel:
             at = (which, rows.start + columns)
             tape.states[at], tape.actions[at] = observations[columns], actions[columns]
             tape.earned[at] = returns[columns]
-            tape.steps += int((~over).sum())
+            self.ledger.book(0, int((~over).sum()))
             observations, rewards, news = vector.step(actions, h)
             over |= news.ended
             self._note_success(tape, rows, news.success)
