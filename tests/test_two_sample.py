@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
-
 from scipy.spatial.distance import pdist
 
 from hyrlo.core.errors import HyrloError

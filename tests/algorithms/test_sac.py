@@ -135,7 +135,11 @@ def agent_with_targets(q, actor=None, log_alpha=0.0):
 
 
 THREE = s.SacBatch(
-    jnp.zeros((3, 1)), jnp.array([0, 1, 0]), jnp.array([1.0, 2.0, 3.0]), jnp.zeros((3, 1)), jnp.array([False, False, True])
+    jnp.zeros((3, 1)),
+    jnp.array([0, 1, 0]),
+    jnp.array([1.0, 2.0, 3.0]),
+    jnp.zeros((3, 1)),
+    jnp.array([False, False, True]),
 )
 
 
