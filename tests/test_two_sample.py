@@ -19,6 +19,8 @@ from hyrlo.distances.two_sample import (
     permutation,
     rank_test,
 )
+from hyrlo.distances.two_sample.classifier import kernel_components
+from hyrlo.distances.two_sample.samples import Pool
 
 RNG = np.random.default_rng(0)
 SHIFT = 1.5
@@ -113,7 +115,7 @@ def test_the_bandwidth_is_the_median_distance(shift):
 def test_the_p_value_counts_the_observed_split_among_the_permuted_ones(monkeypatch):
     """(1 + count) / (1 + N) by brute force over the splits that were drawn: never 0, also where no split comes near."""
     drawn, test = [], permutation._mmd_test
-    monkeypatch.setattr(permutation, "_mmd_test", lambda *args: drawn.append(np.asarray(args[-1])) or test(*args))
+    monkeypatch.setattr(permutation, "_mmd_test", lambda *args: drawn.append(np.asarray(args[2])) or test(*args))
     shifts, n, m, permutations = (0.0, 0.4, 0.8, 5.0), 12, 10, 39
     pairs = [on_a_line(n, m, shift) for shift in shifts]
     x, y = (samples(np.stack(sample).astype(np.float32)) for sample in zip(*pairs, strict=True))
@@ -129,6 +131,18 @@ def test_the_p_value_counts_the_observed_split_among_the_permuted_ones(monkeypat
 
 
 # The classifier
+
+
+def test_the_classifier_s_components_are_those_of_kernel_pca_with_the_median_bandwidth():
+    """Both samples weigh one half. Random features: the two planes agree but for small angles."""
+    x, y = on_a_line(60, 40, 1.0)
+    weights, pool = np.repeat([1 / 120, 1 / 80], [60, 40]), np.concatenate([x, y])
+    centring, root = np.eye(100) - weights, np.sqrt(weights)
+    exact = np.linalg.eigh(root[:, None] * (centring @ kernel_of(pool) @ centring.T) * root)[1][:, -2:]
+    one = Pool.of(*(jnp.asarray(v, jnp.float32) for v in (x, 60, y, 40)))
+    found = kernel_components(jax.random.key(1), one, 60, TestConfig(features=256, components=2))
+    cosines = np.linalg.svd((root[:, None] * np.asarray(found)).T @ exact)[1]
+    np.testing.assert_allclose(cosines, 1.0, atol=0.02)
 
 
 @pytest.mark.parametrize("folds", [2, 3])
