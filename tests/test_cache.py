@@ -1,6 +1,7 @@
-"""Compiled programs are kept between runs, in a folder that belongs to the user alone."""
+"""Compiled programs are kept between runs, in a folder that belongs to the user alone. Users' flags give the same bytes."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from hyrlo.runs import cache
 from hyrlo.runs.cache import enable_compilation_cache
+from tests.walks import SMALL as WALK_SMALL
+from tests.walks import WALK, small_data
 
 SETTINGS = (
     "jax_compilation_cache_dir",
@@ -50,13 +53,20 @@ assert main(sys.argv[1:]) == 0
 hits, asked = (events.count(f"/jax/compilation_cache/{name}") for name in ("cache_hits", "compile_requests_use_cache"))
 print("hits", hits, asked)
 """
+
+
+def users_environment():
+    """Without the flags that make compilation fast in the tests; some of them change results."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
+
+
 SMALL = "--samples 64 --offline-samples 16 --fit.updates 4 --fit.restarts 2 --fit.rounds 1 --eval-episodes 8 --quiet"
 
 
 @pytest.mark.slow
 def test_second_run_loads_what_the_first_compiled_and_learns_the_same_bytes(folder, tmp_path):
     """Fresh processes with the flags that users have, not those of the tests."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
+    env = users_environment()
     runs, policies = [], []
     for name in ("cold", "warm"):
         command = ["train", "psdp", "lock", "--horizon", "2", "--out", str(tmp_path / name), *SMALL.split()]
@@ -68,6 +78,45 @@ def test_second_run_loads_what_the_first_compiled_and_learns_the_same_bytes(fold
     assert cold < asked
     assert warm == asked_again == asked
     assert [run.stderr for run in runs] == ["", ""]
+
+
+KILLED = """
+import os, signal, sys
+from hyrlo.cli.main import main
+from hyrlo.runs.directory import RunDirectory
+keep = RunDirectory.keep
+def keep_and_die(self, phase):
+    keep(self, phase)
+    if len(self.metrics) == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+RunDirectory.keep = keep_and_die
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["jax", "gym"])
+def test_with_the_flags_of_users_a_killed_run_resumes_to_the_same_bytes(kind, folder, tmp_path):
+    """A whole run, and one that is killed after some steps and resumed: PSDP on a JAX world, FAIL on a Gymnasium one."""
+    data = small_data(tmp_path / "data.npz")
+    lines, *command = {
+        "jax": [1, "psdp", "lock", "--horizon", "2", *SMALL.split()],
+        "gym": [2, "fail", WALK, "--data", data, "--gym.num-envs", "2", "--quiet", *WALK_SMALL],
+    }[kind]
+
+    def train(name, *start):
+        process = [sys.executable, *start, "train", *command, "--out", str(tmp_path / name)]
+        done = subprocess.run(process, env=users_environment(), capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stderr
+
+    assert train("whole", "-m", "hyrlo") == (0, "")
+    assert train("killed", "-c", KILLED, str(lines))[0] == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "result.json").exists()
+    assert len((tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()) == lines
+    command.append("--resume")
+    assert train("killed", "-m", "hyrlo") == (0, "")
+    for name in ("policy.safetensors", "policy.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 @pytest.mark.parametrize("value", ["off", "OFF", "0"])

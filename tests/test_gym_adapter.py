@@ -174,6 +174,23 @@ def test_the_initial_states_do_not_depend_on_how_many_are_played_at_a_time():
     np.testing.assert_array_equal(first[0], first[2])
 
 
+def test_every_key_and_every_episode_has_an_initial_state_of_its_own():
+    """Walks start at a random position: all differ within a batch and between keys, and the same key gives the same."""
+    first = lambda key, n=7: np.asarray(walk(num_envs=3).trace_model().record(key, Uniform(3), n, steps=0).states[:, 0])  # noqa: E731
+    ours, again, others = first(KEY), first(KEY), first(jax.random.key(4))
+    np.testing.assert_array_equal(ours, again)
+    assert len({*ours.tolist(), *others.tolist()}) == 14
+    np.testing.assert_array_equal(first(KEY, 4), ours[:4])
+
+
+def test_seeds_of_episodes_follow_from_the_key():
+    seeds = [episode_seeds(jax.random.key(k), 50) for k in range(20)]
+    assert len(set(np.ravel(seeds).tolist())) == 1000
+    assert seeds[7] == episode_seeds(jax.random.key(7), 50)
+    assert 0 <= np.min(seeds) <= np.max(seeds) < 2**31
+    assert np.max(seeds) > 2**30
+
+
 # Policies that differ between episodes
 
 

@@ -6,9 +6,21 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
+from scipy.spatial.distance import pdist
 
 from hyrlo.core.errors import HyrloError
-from hyrlo.distances.two_sample import PaddedStates, TestConfig, compare, effects, held_out_scores, mmd_test, rank_test
+from hyrlo.distances.two_sample import (
+    PaddedStates,
+    TestConfig,
+    compare,
+    effects,
+    held_out_scores,
+    mmd_test,
+    permutation,
+    rank_test,
+)
+from hyrlo.distances.two_sample.classifier import kernel_components
+from hyrlo.distances.two_sample.samples import Pool
 
 RNG = np.random.default_rng(0)
 SHIFT = 1.5
@@ -73,7 +85,83 @@ def test_the_permutation_test_keeps_its_level_and_has_power():
     assert abs(over_floor - 0.05) < 4 * (0.05 * 0.95 / steps) ** 0.5
 
 
+def on_a_line(n, m, shift):
+    """Two samples of one dimension, the second with mean 0 and deviation 1. The units of a line do not change an MMD whose
+    bandwidth is the median distance."""
+    rng = np.random.default_rng(n)
+    x, y = rng.normal(size=(n, 1)) + shift, rng.normal(size=(m, 1))
+    return x, (y - y.mean()) / y.std()
+
+
+def kernel_of(pool):
+    """The RBF kernel with the median distance as bandwidth, in double precision."""
+    return np.exp(-((pool - pool.T) ** 2) / (2 * np.median(pdist(pool)) ** 2))
+
+
+def unbiased_mmd2(kernel, first):
+    """By its definition; `first` marks the rows of the first sample."""
+    off = lambda k: (k.sum() - np.trace(k)) / (len(k) * (len(k) - 1))  # noqa: E731
+    return off(kernel[first][:, first]) + off(kernel[~first][:, ~first]) - 2 * kernel[first][:, ~first].mean()
+
+
+@pytest.mark.parametrize("shift", [0.5, 2.0])
+def test_the_bandwidth_is_the_median_distance(shift):
+    x, y = on_a_line(40, 30, shift)
+    pool = np.concatenate([x, y])
+    exact = unbiased_mmd2(kernel_of(pool), np.arange(70) < 40)
+    found = mmd_test(samples(x[None].astype(np.float32)), samples(y[None].astype(np.float32)), 19, seed=0)
+    assert float(found.mmd2[0]) == pytest.approx(exact, rel=1e-3)
+
+
+def test_the_p_value_counts_the_observed_split_among_the_permuted_ones(monkeypatch):
+    """(1 + count) / (1 + N) by brute force over the splits that were drawn: never 0, also where no split comes near."""
+    drawn, test = [], permutation._mmd_test
+    monkeypatch.setattr(permutation, "_mmd_test", lambda *args: drawn.append(np.asarray(args[2])) or test(*args))
+    shifts, n, m, permutations = (0.0, 0.4, 0.8, 5.0), 12, 10, 39
+    pairs = [on_a_line(n, m, shift) for shift in shifts]
+    x, y = (samples(np.stack(sample).astype(np.float32)) for sample in zip(*pairs, strict=True))
+    found = mmd_test(x, y, permutations, seed=0)
+    assert drawn[0].shape == (len(shifts), permutations, n + m)
+    for h, pair in enumerate(pairs):
+        kernel = kernel_of(np.concatenate(pair))
+        observed = unbiased_mmd2(kernel, np.arange(n + m) < n)
+        count = sum(unbiased_mmd2(kernel, split) >= observed for split in drawn[0][h])
+        assert float(found.p_value[h]) == pytest.approx((1 + count) / (1 + permutations), rel=1e-6)
+    assert float(found.p_value[-1]) == pytest.approx(1 / (1 + permutations))
+    assert float(found.p_value[0]) > 0.1
+
+
 # The classifier
+
+
+def test_the_classifier_s_components_are_those_of_kernel_pca_with_the_median_bandwidth():
+    """Both samples weigh one half. Random features: the two planes agree but for small angles."""
+    x, y = on_a_line(60, 40, 1.0)
+    weights, pool = np.repeat([1 / 120, 1 / 80], [60, 40]), np.concatenate([x, y])
+    centring, root = np.eye(100) - weights, np.sqrt(weights)
+    exact = np.linalg.eigh(root[:, None] * (centring @ kernel_of(pool) @ centring.T) * root)[1][:, -2:]
+    one = Pool.of(*(jnp.asarray(v, jnp.float32) for v in (x, 60, y, 40)))
+    found = kernel_components(jax.random.key(1), one, 60, TestConfig(features=256, components=2))
+    cosines = np.linalg.svd((root[:, None] * np.asarray(found)).T @ exact)[1]
+    np.testing.assert_allclose(cosines, 1.0, atol=0.02)
+
+
+@pytest.mark.parametrize("folds", [2, 3])
+def test_the_rank_test_pays_for_looking_at_every_fold(folds):
+    """Where all of 4 data are above all of 4 roll-in states, as in one of 70 orders, the least p-value is folds / 70."""
+    roll_in, data = np.arange(4 * folds), 100 + np.arange(4 * folds)
+    assert rank_test(roll_in, data, folds) == pytest.approx(folds / 70)
+    data[1::folds] = -np.arange(1, 5)  # in another fold, all are below: p = 1, and the least counts
+    assert rank_test(roll_in, data, folds) == pytest.approx(folds / 70)
+    assert rank_test(data, roll_in + 200, folds) == pytest.approx(folds / 70)
+    assert rank_test(roll_in + 200, data, folds) == 1.0
+
+
+def test_the_rank_test_keeps_its_level():
+    """Without the factor for four folds, a level of 0.05 would be one of 0.19."""
+    rng = np.random.default_rng(0)
+    p_values = np.array([rank_test(*rng.normal(size=(2, 120)), folds=4) for _ in range(600)])
+    assert abs(np.mean(p_values <= 0.05) - 0.05) < 4 * (0.05 * 0.95 / 600) ** 0.5
 
 
 @pytest.mark.slow

@@ -1,11 +1,22 @@
-"""A fit is trusted once two restarts agree, and redone until then."""
+"""A fit is trusted once two restarts agree, is redone until then, and is judged by rows that it is not trained on."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from hyrlo.core.regression import FitConfig, RegressionData, search
+from hyrlo.core.regression import (
+    EncoderSearch,
+    FitConfig,
+    LatentProjection,
+    LatentSgd,
+    MinibatchQ,
+    MlpSgd,
+    RegressionData,
+    run_restarts,
+    search,
+)
 
 
 class Plateau(eqx.Module):
@@ -33,3 +44,71 @@ def test_a_fit_without_agreement_is_redone_and_the_best_is_kept(agree, rounds):
     assert float(best) ** 2 == pytest.approx(report.loss, rel=1e-5)
     once = search(jax.random.key(0), Plateau(agree), samples, FitConfig(restarts=4, rounds=1, updates=2))[1]
     assert report.loss <= once.loss
+
+
+class Mean(eqx.Module):
+    """One number that is to be the mean target."""
+
+    stops_early: bool = eqx.field(static=True)
+
+    def start(self, key, samples):
+        return jnp.full((), 0.5)
+
+    def train_loss(self, key, parameters, train):
+        return jnp.mean((parameters - train.targets) ** 2)
+
+    def test_loss(self, parameters, train, test):
+        return self.train_loss(None, parameters, test)
+
+
+def rows(n=20, held_out=5):
+    """Samples whose targets are 0, but 1 in the last rows."""
+    states, actions = jax.random.normal(jax.random.key(1), (n, 3)), jax.nn.one_hot(jnp.arange(n) % 2, 2)
+    return RegressionData(states, actions, jnp.where(jnp.arange(n) < n - held_out, 0.0, 1.0)[:, None])
+
+
+@pytest.mark.parametrize(("n", "share", "held_out"), [(20, 0.25, 5), (7, 0.2, 1), (3, 0.01, 1)])
+def test_the_last_rows_are_held_out_and_no_row_is_in_both_parts(n, share, held_out):
+    samples = RegressionData(*(jnp.arange(float(n))[:, None] + shift for shift in (0, 100, 200)))
+    train, test = samples.split(share)
+    assert len(test.states) == held_out
+    for whole, first, last in zip(samples, train, test, strict=True):
+        np.testing.assert_array_equal(jnp.concatenate([first, last]), whole)
+
+
+def test_the_mean_is_that_of_the_rows_to_train_on_and_its_loss_that_of_the_others():
+    """Trained on targets 0 it becomes 0, which is wrong by 1 on the held-out rows. With them it would be 0.25."""
+    config = FitConfig(restarts=2, updates=300, learning_rate=0.05, held_out=0.25)
+    found, losses, baseline = run_restarts(jax.random.key(0), Mean(False), rows(), None, config)
+    np.testing.assert_allclose(found, 0.0, atol=0.01)
+    np.testing.assert_allclose(losses, 1.0, atol=0.02)
+    assert float(baseline) == pytest.approx(1.0)
+
+
+def test_held_out_rows_say_when_to_stop():
+    """Every update leads away from the held-out mean, so the first iterate that is looked at is kept."""
+    config = FitConfig(restarts=1, updates=30, learning_rate=0.01, held_out=0.25)
+    found, losses, _ = run_restarts(jax.random.key(0), Mean(True), rows(), None, config)
+    np.testing.assert_allclose(found, 0.49, atol=1e-4)
+    np.testing.assert_allclose(losses, 0.51**2, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        EncoderSearch(LatentProjection(latents=2)),
+        MinibatchQ(LatentSgd(latents=2, batch=64)),
+        MinibatchQ(MlpSgd(hidden=4, batch=64)),
+    ],
+    ids=lambda problem: type(problem.config).__name__,
+)
+def test_no_regression_sees_the_held_out_rows(problem):
+    """Other targets there change the loss, but not one bit of what is learned."""
+    samples = rows()._replace(targets=jax.random.normal(jax.random.key(2), (20, 1)))
+    poisoned = samples._replace(targets=samples.targets.at[15:].multiply(-1000.0))
+    config = FitConfig(restarts=3, updates=1, held_out=0.25)
+    (found, losses, _), (same, large, _) = (
+        run_restarts(jax.random.key(0), problem, data, None, config) for data in (samples, poisoned)
+    )
+    jax.tree.map(np.testing.assert_array_equal, found, same)
+    assert (large > 1000 * losses).all()

@@ -14,13 +14,14 @@ from hyrlo.baselines.online import OnlineConfig, Tuples, add_tuples, create_buff
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import OptimisticQ
-from hyrlo.core.policies import Uniform
+from hyrlo.core.policies import Greedy, Stack, Uniform
 from hyrlo.data.transitions import TransitionDataset, Transitions
 from hyrlo.runs.directory import MemoryRun
 from hyrlo.theory.finite import FiniteMDP
 from tests.algorithms import contract
 
 HORIZON, STATES, ACTIONS = 3, 4, 3
+KEY = jax.random.key(0)
 
 
 def numbered(first, count, horizon=2, size=3):
@@ -79,6 +80,64 @@ def test_optimistic_q_is_ridge_regression_with_a_bonus():
     taken = phi @ weights + 0.7 * np.sqrt(np.einsum("ni,ij,nj->n", phi, np.linalg.inv(gram), phi))
     np.testing.assert_allclose(np.asarray(fitted(states))[np.arange(50), np.asarray(actions)], taken, atol=1e-4)
     assert float(eqx.tree_at(lambda q: q.most, fitted, jnp.asarray(0.5))(states).max()) == 0.5
+
+
+TINY = briee.BrieeConfig(latents=1, rounds=1, updates=1, batch=4, hidden=4, bonus=0.5)
+
+
+def test_briee_plans_with_the_bonus_to_explore_and_without_it_to_exploit():
+    """One latent state, so that φ(s, a) is onehot(a): Q_h(a) = (Σ r + V) / (1 + n_a) + α / √(1 + n_a), and at most 10."""
+    actions = np.array([[0, 0, 0, 1, 1, 2], [0, 1, 1, 1, 1, 1]])
+    rewards = np.array([[1.0, 0.5, 0.0, 1.0, 0.5, 0.5], [0.0, 1.0, 1.0, 1.0, 0.0, 0.0]])
+    states = jnp.zeros((2, 6, 3))
+    tuples = Tuples(states, jnp.asarray(actions), jnp.asarray(rewards, jnp.float32), states)
+    q = OptimisticQ.create(jax.random.key(0), 3, 3, 1, bonus=1.0, most=10.0)
+    found = briee.improve(jax.random.key(1), Stack.repeat(Greedy(q), 2), tuples, jnp.asarray(6), TINY)[:2]
+    for policy, bonus in zip(found, (1.0, 0.0), strict=True):
+        value = 0.0
+        for h in (1, 0):
+            counts = 1 + np.bincount(actions[h], minlength=3)
+            exact = np.bincount(actions[h], rewards[h] + value, minlength=3) / counts + bonus / np.sqrt(counts)
+            np.testing.assert_allclose(policy[h].q(states[h, :1])[0], exact, rtol=1e-5)
+            value = exact.max()
+    assert int(found[0][1].act(KEY, states[1, :1], 1)[0]) == 2  # never tried
+    assert int(found[1][1].act(KEY, states[1, :1], 1)[0]) == 1  # paid most
+
+
+class Noted(JaxTraceModel):
+    """Notes the bonus at every step of the policies that collect, and of those that are tried or evaluated."""
+
+    def __init__(self, env, collecting=None, judged=None):
+        super().__init__(env)
+        self.collecting = [] if collecting is None else collecting
+        self.judged = [] if judged is None else judged
+
+    def record(self, key, policy, *args, **kwargs):
+        self.collecting.append(bonuses(policy))
+        return super().record(key, policy, *args, **kwargs)
+
+    def rollout(self, key, policy, *args, **kwargs):
+        self.judged.append(bonuses(policy))
+        return super().rollout(key, policy, *args, **kwargs)
+
+    def evaluation(self):
+        return Noted(self.env, self.collecting, self.judged)
+
+
+def bonuses(policy):
+    is_q = lambda x: isinstance(x, OptimisticQ)  # noqa: E731
+    (q,) = (x for x in jax.tree.leaves(policy, is_leaf=is_q) if is_q(x))
+    return np.asarray(q.bonus).tolist()
+
+
+def test_briee_collects_with_the_bonus_and_is_judged_without_it():
+    model = Noted(FiniteMDP.random(3, HORIZON, STATES, ACTIONS))
+    online = OnlineConfig(samples=4, iterations=3, trial_episodes=2)
+    config = dataclasses.replace(TINY, online=online)
+    policy = briee.briee(model, None, config, jax.random.key(0), MemoryRun(curve_episodes=2))
+    assert model.collecting == [[0.5 * HORIZON] * HORIZON] * 3  # α in units of the horizon
+    assert model.judged == [[0.0] * HORIZON] * 6  # trial and curve
+    assert bonuses(policy) == [0.0] * HORIZON
 
 
 def two_kinds(n=2000):

@@ -12,7 +12,7 @@ from hyrlo.backward import sac as s
 from hyrlo.baselines import rlpd
 from hyrlo.core.access import Spec
 from hyrlo.core.jax_model import JaxTraceModel
-from hyrlo.core.policies import Policy, SquashedGaussian
+from hyrlo.core.policies import Policy, Softmax, SquashedGaussian
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.data.transitions import TransitionDataset, Transitions
 from hyrlo.runs.directory import MemoryRun
@@ -115,6 +115,73 @@ def test_the_target_is_the_least_of_a_random_subset():
     chosen = np.array([s.random_subset(jax.random.key(i), critics, config)["q"] for i in range(400)])
     assert (chosen[:, 0] != chosen[:, 1]).all()
     np.testing.assert_allclose(np.bincount(chosen.astype(int).ravel(), minlength=5) / 800, 0.2, atol=0.05)
+
+
+class Offset(eqx.Module):
+    """A critic with the same value `q` everywhere: a column for each discrete action, or one for action vectors."""
+
+    q: jax.Array
+
+    def __call__(self, x):
+        return jnp.broadcast_to(self.q, (len(x), len(self.q)))
+
+
+def agent_with_targets(q, actor=None, log_alpha=0.0):
+    """Target critics with these values (critics by actions); the critics that are trained say something else."""
+    targets = Offset(jnp.asarray(q, float))
+    actor = Softmax(Offset(jnp.log(jnp.array([0.25, 0.75])))) if actor is None else actor
+    other = s.TrainState.create(Offset(targets.q + 100.0))
+    return s.Agent(s.TrainState.create(actor), actor, other, targets, s.TrainState.create(jnp.asarray(log_alpha)))
+
+
+THREE = s.SacBatch(
+    jnp.zeros((3, 1)),
+    jnp.array([0, 1, 0]),
+    jnp.array([1.0, 2.0, 3.0]),
+    jnp.zeros((3, 1)),
+    jnp.array([False, False, True]),
+)
+
+
+def test_the_target_is_the_reward_and_the_least_value_of_what_follows():
+    """π = (¼, ¾) and Q = (8, 4), (2, 6): the least are (2, 4), worth 3.5. Rewards count twice; the last episode ended."""
+    config = s.SacConfig(gamma=0.5, reward_scale=2.0)
+    agent = agent_with_targets([[8.0, 4.0], [2.0, 6.0]])
+    found = s.td_target(KEY, KEY, agent, THREE, config)
+    np.testing.assert_allclose(found, [2 + 0.5 * 3.5, 4 + 0.5 * 3.5, 6], rtol=1e-6)
+
+
+def test_entropy_is_part_of_the_target_only_if_asked():
+    config = s.SacConfig(gamma=0.5, entropy_in_backup=True)
+    agent = agent_with_targets([[2.0, 2.0], [4.0, 4.0]], log_alpha=np.log(3.0))
+    entropy = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
+    found = s.td_target(KEY, KEY, agent, THREE, config)
+    np.testing.assert_allclose(found, [1 + 0.5 * (2 + 3 * entropy), 2 + 0.5 * (2 + 3 * entropy), 3], rtol=1e-5)
+    without = s.td_target(KEY, KEY, agent, THREE, s.SacConfig(gamma=0.5))
+    np.testing.assert_allclose(without, [2, 3, 3], rtol=1e-6)
+
+
+def test_the_target_of_action_vectors_is_the_least_of_the_critics_too():
+    actor = SquashedGaussian(Constant())
+    agent = agent_with_targets([[7.0], [5.0], [6.0]], actor, log_alpha=np.log(2.0))
+    batch = THREE._replace(actions=jnp.zeros((3, 1)))
+    found = s.td_target(KEY, KEY, agent, batch, s.SacConfig(gamma=0.5, num_qs=3))
+    np.testing.assert_allclose(found, [3.5, 4.5, 3], rtol=1e-6)
+    soft = s.td_target(KEY, KEY, agent, batch, s.SacConfig(gamma=0.5, num_qs=3, entropy_in_backup=True))
+    log_pi = np.asarray(actor.sample(KEY, batch.next_states)[1])
+    np.testing.assert_allclose(soft, [3.5 - log_pi[0], 4.5 - log_pi[1], 3], rtol=1e-5)
+
+
+def test_the_target_takes_the_least_of_each_random_subset():
+    """Two of five critics with the values 0 … 4: k is the least of 4 − k of the 10 pairs."""
+    config = s.SacConfig(gamma=1.0, num_qs=5, num_min_qs=2)
+    agent = agent_with_targets(jnp.arange(5.0)[:, None].repeat(2, axis=1))
+    batch = THREE._replace(rewards=jnp.zeros(3), ended=jnp.zeros(3, bool))
+    keys = jax.random.split(KEY, 2000)
+    found = jax.vmap(lambda key: s.td_target(KEY, key, agent, batch, config))(keys)
+    np.testing.assert_array_equal(found, found[:, :1].repeat(3, axis=1))  # one subset for the whole batch
+    shares = np.bincount(np.rint(found[:, 0]).astype(int), minlength=5) / len(keys)
+    np.testing.assert_allclose(shares, [0.4, 0.3, 0.2, 0.1, 0.0], atol=0.045)
 
 
 def test_actor_and_temperature_wait_for_their_turn():
