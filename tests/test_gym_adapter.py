@@ -10,6 +10,7 @@ from gymnasium.spaces.utils import flatten
 import hyrlo
 from hyrlo.core.access import ResetModel, TraceModel, evaluate
 from hyrlo.core.jax_model import JaxTraceModel
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Mixture, Policy, Uniform, UniformBox, switch
 from hyrlo.envs.gym.collect import collect_states
 from hyrlo.envs.gym.model import GymTraceModel, episode_seeds
@@ -93,7 +94,7 @@ def test_states_agree_with_prepared_data_of_the_same_episodes():
     world = hyrlo.make("gym:CartPole-v1", 40, num_envs=4)
     data = collect_states(world, [], 12, seed=5)
     prepared = world.prepare(data)
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(5), 0), 0)
+    key = jax.random.fold_in(jax.random.fold_in(Keys.of_seed(5).data, 0), 0)
     batch = world.trace_model().record(key, world.spec.uniform(), 12, steps=every(world))
     for h in range(40):
         ours, theirs = np.asarray(batch.states[h]), prepared.at(h)

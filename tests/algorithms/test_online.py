@@ -92,7 +92,7 @@ def test_briee_plans_with_the_bonus_to_explore_and_without_it_to_exploit():
     states = jnp.zeros((2, 6, 3))
     tuples = Tuples(states, jnp.asarray(actions), jnp.asarray(rewards, jnp.float32), states)
     q = OptimisticQ.create(jax.random.key(0), 3, 3, 1, bonus=1.0, most=10.0)
-    found = briee.improve(jax.random.key(1), Stack.repeat(Greedy(q), 2), tuples, jnp.asarray(6), TINY)[:2]
+    found, _ = briee.improve(jax.random.key(1), Stack.repeat(Greedy(q), 2), tuples, jnp.asarray(6), TINY)
     for policy, bonus in zip(found, (1.0, 0.0), strict=True):
         value = 0.0
         for h in (1, 0):
@@ -100,8 +100,8 @@ def test_briee_plans_with_the_bonus_to_explore_and_without_it_to_exploit():
             exact = np.bincount(actions[h], rewards[h] + value, minlength=3) / counts + bonus / np.sqrt(counts)
             np.testing.assert_allclose(policy[h].q(states[h, :1])[0], exact, rtol=1e-5)
             value = exact.max()
-    assert int(found[0][1].act(KEY, states[1, :1], 1)[0]) == 2  # never tried
-    assert int(found[1][1].act(KEY, states[1, :1], 1)[0]) == 1  # paid most
+    assert int(found.exploring[1].act(KEY, states[1, :1], 1)[0]) == 2  # never tried
+    assert int(found.best[1].act(KEY, states[1, :1], 1)[0]) == 1  # paid most
 
 
 class Noted(JaxTraceModel):
