@@ -63,3 +63,20 @@ def test_a_run_is_stored_like_those_of_hyrlo(tmp_path):
     assert {"stable-baselines3", "torch", "hyrlo"} <= set(stored["versions"])
     again = train_dqn(spec, tmp_path / "again")
     assert again["return_mean"] == run.result["return_mean"]
+
+
+def test_the_table_has_its_final_return(tmp_path):
+    def finished(method, value):
+        spec = gymnasium.spec_of(method, "MountainCar", 0, "smoke")
+        line = {"phase": "forward", "episodes": 1, "steps": 5, "return_mean": value - 1, "success_rate": None}
+        about = {"algo": method, "env": spec.env, "horizon": 10, "seed": 0, "eval_episodes": 1, "wall_seconds": 1.0}
+        return Finished(spec, {**line, **about, "return_mean": value}, [line])
+
+    runs = [finished("foobar", -4.0), finished("sac", -6.0), finished("dqn", -8.0)]
+    header, _, row = gymnasium.report(runs, tmp_path, "smoke").strip().splitlines()
+    cells = dict(zip(header.split(" | "), row.split(" | "), strict=True))
+    assert (cells["FOOBAR"], cells["SAC from scratch, equal steps"], cells["DQN, 120,000 steps"]) == ("-4", "-7", "-8")
+    assert (tmp_path / "gymnasium.csv").read_text().count("dqn-MountainCar") == 1
+    without = gymnasium.report(runs[:2], tmp_path, "smoke")
+    assert "dqn" not in (tmp_path / "gymnasium.csv").read_text()
+    assert len(without.strip().splitlines()) == 3
