@@ -1,4 +1,4 @@
-"""Minari data sets: observations alone are read, and what is wrong is said in one line."""
+"""Minari data sets: states from observations alone, tuples with their ends, and what is wrong is said in one line."""
 
 import json
 import shutil
@@ -12,12 +12,14 @@ from gymnasium import spaces
 from gymnasium.spaces.utils import flatten
 from hypothesis import given
 from hypothesis import strategies as st
+from minari.data_collector import EpisodeBuffer
 from pyarrow import parquet
 
 from hyrlo.cli.main import main
 from hyrlo.data.minari import write_minari
-from hyrlo.data.readers import read_states
+from hyrlo.data.readers import read_states, read_transitions
 from hyrlo.data.states import ObservationDataset
+from hyrlo.envs.gym.wrappers import action_converter
 from tests.logs import BOX, BY_STEP, EPISODES, command_refused, episodes_of_any_length, few, record, refused, same_steps
 
 pytestmark = [
@@ -50,6 +52,64 @@ def test_trajectories_of_many_axes_are_written_to_minari():
 def test_step_h_holds_the_states_of_the_episodes_that_got_that_far(data_format):
     record("walk-v0", EPISODES, BOX, data_format)
     same_steps(read_states("minari:walk-v0"), BY_STEP)
+
+
+# Tuples
+
+
+def tuples(actions, space, data_format="hdf5"):
+    """Record episodes of 3, 1 and 2 steps: the first terminated, the second cut, the third both."""
+    ends = {0: (True, False), 1: (False, True), 2: (True, True)}
+    states = [np.random.default_rng(n).random((n + 1, 3)).astype(np.float32) for n in (3, 1, 2)]
+    buffers = []
+    for i, episode in enumerate(states):
+        last = np.arange(len(episode) - 1) == len(episode) - 2
+        terminated, truncated = (last & end for end in ends[i])
+        about = {"rewards": 10.0 * i + np.arange(len(last)), "terminations": terminated, "truncations": truncated}
+        buffers.append(EpisodeBuffer(observations=episode, actions=actions[i], **about))
+    about = {"observation_space": BOX, "action_space": space, "data_format": data_format}
+    minari.create_dataset_from_buffers("walk-v0", buffers, **about)
+    return states
+
+
+@pytest.mark.parametrize("data_format", ["hdf5", "arrow", "parquet"])
+def test_tuples_of_all_episodes_are_read_and_only_terminations_are_ends(data_format):
+    numbers = [np.array([-1, 0, 1]), np.array([1]), np.array([0, -1])]
+    states = tuples(numbers, spaces.Discrete(3, start=-1), data_format)
+    data = read_transitions("minari:walk-v0")
+    assert data.source == "minari:walk-v0"
+    for h, (rows, ends) in enumerate([([0, 1, 2], [0, 0, 0]), ([0, 2], [0, 1]), ([0], [1])]):
+        step = data.at(h)
+        np.testing.assert_array_equal(step.states, [states[i][h] for i in rows])
+        np.testing.assert_array_equal(step.next_states, [states[i][h + 1] for i in rows])
+        np.testing.assert_array_equal(step.actions, [numbers[i][h] + 1 for i in rows])
+        np.testing.assert_array_equal(step.rewards, [10 * i + h for i in rows])
+        np.testing.assert_array_equal(step.terminals, ends)
+    assert data.horizon == 3
+    assert [len(step.states) for step in read_transitions("minari:walk-v0", max_episodes=2).steps] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("data_format", ["hdf5", "arrow"])
+def test_action_vectors_are_scaled_as_the_environment_scales_them_back(data_format):
+    space = spaces.Box(np.array([[-2.0, 0.0]], np.float32), np.array([[2.0, 10.0]], np.float32))
+    units = [np.array([[-1.0, 1.0], [0.25, 0.5], [0, 0]]), np.array([[1.0, -1.0]]), np.array([[0.5, 0], [-0.5, 0]])]
+    convert, _ = action_converter(space)
+    tuples([np.stack([convert(unit) for unit in episode]) for episode in units], space, data_format)
+    data = read_transitions("minari:walk-v0")
+    np.testing.assert_allclose(data.at(0).actions, [episode[0] for episode in units], atol=1e-6)
+    np.testing.assert_allclose(data.at(1).actions, [units[0][1], units[2][1]], atol=1e-6)
+
+
+def test_tuples_without_usable_actions_are_refused():
+    write_minari(EPISODES, "states-v0")
+    refused("minari:states-v0", "actions are vectors of no dimension", read=read_transitions)
+    unbounded = spaces.Box(-np.inf, np.inf, (2,))
+    tuples([np.zeros((n, 2), np.float32) for n in (3, 1, 2)], unbounded)
+    refused("minari:walk-v0", "episode 0", "cannot use actions in Box", read=read_transitions)
+    refused("minari:nowhere-v0", "not among the local data sets", read=read_transitions)
+
+
+# Nothing but observations is needed for states
 
 
 def test_only_observations_are_touched():

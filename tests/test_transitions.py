@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from hyrlo.cli.main import main
 from hyrlo.core.errors import DataError
-from hyrlo.data.readers import read_states
+from hyrlo.data.readers import read_states, read_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset, Transitions, has_actions_and_rewards
 from hyrlo.envs import make
@@ -39,7 +39,7 @@ def step_tuples(draw):
     def step(n: int) -> Transitions:
         states, next_states = (draw(arrays(np.float32, (n, size), elements=values)) for _ in range(2))
         actions, rewards = draw(arrays(np.int32, n, elements=whole)), draw(arrays(np.float32, n, elements=values))
-        return Transitions(states, actions, rewards, next_states)
+        return Transitions(states, actions, rewards, next_states, draw(arrays(bool, n)))
 
     return tuple(step(n) for n in draw(st.lists(sizes, min_size=1, max_size=4)))
 
@@ -52,7 +52,14 @@ def path(tmp_path_factory) -> Path:
 def some_step(n: int, size: int = 2, seed: int = 0) -> Transitions:
     rng = np.random.default_rng(seed)
     states, next_states = (rng.standard_normal((n, size)).astype(np.float32) for _ in range(2))
-    return Transitions(states, rng.integers(5, size=n), rng.random(n), next_states)
+    return Transitions(states, rng.integers(5, size=n), rng.random(n), next_states, rng.random(n) < 0.5)
+
+
+def with_ends(terminals, horizon=3):
+    """Trajectories of two dimensions, (row, timestep), with a reward of 10 · row + timestep."""
+    row, h = np.meshgrid(np.arange(len(terminals)), np.arange(horizon + 1), indexing="ij")
+    observations, rewards = np.stack([row, h], axis=2).astype(float), (10.0 * row + h)[:, :-1]
+    return {"observations": observations, "actions": h[:, :-1], "rewards": rewards, "terminals": np.array(terminals)}
 
 
 def some_data(*counts: int) -> TransitionDataset:
@@ -62,7 +69,7 @@ def some_data(*counts: int) -> TransitionDataset:
 def same(one: TransitionDataset, other: TransitionDataset) -> None:
     assert one.horizon == other.horizon
     for a, b in zip(one.steps, other.steps, strict=True):
-        for x, y, dtype in zip(a, b, (np.float32, np.int32, np.float32, np.float32), strict=True):
+        for x, y, dtype in zip(a, b, (np.float32, np.int32, np.float32, np.float32, bool), strict=True):
             assert x.dtype == y.dtype == dtype
             np.testing.assert_array_equal(x, y)
     assert one.fingerprint() == other.fingerprint()
@@ -117,23 +124,32 @@ def test_unpaired_tuples_may_come_in_any_order(steps, seed):
     counts = [len(step.states) for step in steps]
     timesteps = np.repeat(np.arange(len(steps)), counts)
     order = np.random.default_rng(seed).permutation(len(timesteps))
-    columns = [np.concatenate(column)[order] for column in zip(*steps, strict=True)]
+    *columns, terminals = (np.concatenate(column)[order] for column in zip(*steps, strict=True))
     columns[2] = order
-    data = TransitionDataset.from_unpaired(*columns, timesteps[order])
+    data = TransitionDataset.from_unpaired(*columns, timesteps[order], terminals=terminals)
     for step, original, start in zip(data.steps, steps, np.cumsum([0, *counts]), strict=False):
         place = step.rewards.astype(int) - start
         assert sorted(place) == list(range(len(place)))
         for found, expected in ((step.states, original.states), (step.next_states, original.next_states)):
             np.testing.assert_array_equal(found, expected[place])
         np.testing.assert_array_equal(step.actions, original.actions[place])
+        np.testing.assert_array_equal(step.terminals, original.terminals[place])
 
 
 def test_only_steps_that_follow_each_other_are_saved_as_trajectories(path):
-    one, two = some_step(4), some_step(4, seed=1)
-    for following, files in [(two, 5), (two._replace(states=one.next_states), 3)]:
-        TransitionDataset((one, following)).save(path)
+    one, two = (some_step(4, seed=seed)._replace(terminals=np.zeros(4, bool)) for seed in (0, 1))
+    follows, ends = two._replace(states=one.next_states), np.array([True, False, False, False])
+    for steps, files in [
+        ((one, two), 5),
+        ((one, follows), 3),
+        ((one, follows._replace(terminals=ends)), 4),
+        ((one._replace(terminals=ends), follows), 6),  # what follows an end would not be read from trajectories
+    ]:
+        data = TransitionDataset(steps)
+        data.save(path)
         with np.load(path) as file:
             assert len(file.files) == files
+        same(TransitionDataset.load(path), data)
     signed = TransitionDataset((one._replace(next_states=0 * two.states), two._replace(states=-0.0 * abs(two.states))))
     signed.save(path)
     assert TransitionDataset.load(path).fingerprint() == signed.fingerprint()
@@ -142,7 +158,7 @@ def test_only_steps_that_follow_each_other_are_saved_as_trajectories(path):
 def test_numbers_of_other_types_are_converted():
     step = Transitions(np.ones((2, 3)), np.array([1.0, 4.0]), np.array([True, False]), np.zeros((2, 3), int))
     kept = TransitionDataset((step,)).at(0)
-    assert [x.dtype for x in kept] == [np.float32, np.int32, np.float32, np.float32]
+    assert [x.dtype for x in kept] == [np.float32, np.int32, np.float32, np.float32, bool]
     np.testing.assert_array_equal(kept.actions, [1, 4])
 
 
@@ -171,6 +187,56 @@ def test_saving_leaves_nothing_else_behind_and_the_old_file_if_it_fails(tmp_path
         some_data(3, 2).save(target)
     assert target.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["data.npz"]
+
+
+# Episodes that end
+
+
+def test_nothing_after_a_terminal_is_read_from_trajectories(path):
+    """Rows end after steps 0, 2 and 1, and one never. What the arrays hold after an end does not matter."""
+    arrays = with_ends([[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 0, 0]])
+    for row, end in ((0, 1), (2, 2)):
+        arrays["observations"][row, end + 1 :] = np.nan
+        arrays["rewards"][row, end:] = np.inf
+        arrays["actions"][row, end:] = -7
+    np.savez(path, **arrays)
+    data = TransitionDataset.load(path)
+    for step, rows, ends in zip(data.steps, ([0, 1, 2, 3], [1, 2, 3], [1, 3]), ([0], [2], [1]), strict=True):
+        np.testing.assert_array_equal(step.states[:, 0], rows)
+        np.testing.assert_array_equal(step.next_states[:, 0], rows)
+        np.testing.assert_array_equal(step.rewards // 10, rows)
+        np.testing.assert_array_equal(step.states[step.terminals, 0], ends)
+    states = data.observations()
+    assert [sorted(step[:, 0]) for step in states.steps] == [[0, 1, 2, 3], [0, 1, 2, 3], [1, 2, 3], [1, 3]]
+    assert all((step[:, 1] == h).all() for h, step in enumerate(states.steps))
+    assert read_states(path).fingerprint() == states.fingerprint()
+    assert [len(step.states) for step in read_transitions(path, max_episodes=2).steps] == [2, 1, 1]
+    assert [len(step) for step in read_states(path, max_episodes=1).steps] == [1, 1]
+    data.save(path)
+    same(TransitionDataset.load(path), data)
+    assert read_states(path).fingerprint() == states.fingerprint()
+
+
+def test_the_flag_is_added_and_later_steps_stay_in_the_absorbing_state():
+    data = TransitionDataset.from_trajectories(**with_ends([[0, 1, 0], [1, 0, 0]]))
+    assert data.horizon == 2
+    flagged = data.with_ended(4)
+    for step, plain in zip(flagged.steps, data.steps, strict=False):
+        np.testing.assert_array_equal(step.states, np.pad(plain.states, ((0, 0), (0, 1))))
+        np.testing.assert_array_equal(step.next_states, np.pad(plain.next_states, ((0, 0), (0, 1))))
+        np.testing.assert_array_equal(step.terminals, plain.terminals)
+    for step in flagged.steps[2:]:
+        for found, expected in zip(step, ([[0, 0, 1]], [0], [0], [[0, 0, 1]], [True]), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    assert data.with_ended(1).horizon == 1
+    running = TransitionDataset.from_trajectories(**with_ends([[0, 0, 1], [0, 0, 0]]))
+    refused(lambda: running.with_ended(4).for_horizon(4, 3, 5), "timesteps 0 … 2 but the horizon is 4")
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3, 1), (3, 3)])
+def test_terminals_that_do_not_fit(shape):
+    arrays = with_ends(np.zeros((2, 3))) | {"terminals": np.zeros(shape)}
+    refused(lambda: TransitionDataset.from_trajectories(**arrays), f"terminals has shape {shape}", "need (2, 3)")
 
 
 # As algorithms use them
@@ -207,7 +273,7 @@ def test_subsample_is_deterministic_and_keeps_tuples_whole():
 def test_fingerprint_changes_with_any_part(field):
     data = some_data(3, 2)
     changed = getattr(data.at(1), field).copy()
-    changed.flat[1] += 1
+    changed.flat[1] = not changed.flat[1] if field == "terminals" else changed.flat[1] + 1
     other = TransitionDataset((data.at(0), data.at(1)._replace(**{field: changed})))
     assert other.fingerprint() != data.fingerprint() == some_data(3, 2).fingerprint()
 
@@ -257,7 +323,7 @@ def test_steps_that_do_not_fit():
     step = some_step(3)
     refused(lambda: TransitionDataset(()), "no transitions")
     refused(lambda: some_data(3, 0, 2), "timestep 1 has no transitions", "horizon is 3", "0 … 2")
-    for field in ("actions", "rewards", "next_states"):
+    for field in ("actions", "rewards", "next_states", "terminals"):
         short = step._replace(**{field: getattr(step, field)[:-1]})
         refused(lambda short=short: TransitionDataset((step, short)), f"timestep 1 has {field} of shape (2", "not (3")
     wide = some_step(3, size=4)
@@ -302,6 +368,9 @@ UNPAIRED = {
         ({"timesteps": np.zeros(3, int)}, ["timesteps (3,)", "(M, *obs) and (M,)"]),
         ({"actions": np.zeros((4, 6, 1))}, ["actions (4, 6, 1)", "do not fit"]),
         ({"next_observations": np.zeros((4, 3))}, ["next_observations (4, 3)", "do not fit"]),
+        ({"terminals": np.zeros(3, bool)}, ["terminals (3,)", "do not fit"]),
+        ({"terminals": np.array([0, 0, 2, 0])}, ["timestep 1, tuple 1: terminal is 2.0", "true or false"]),
+        ({"terminals": np.array(["no"] * 4)}, ["terminals has dtype <U2"]),
         ({"rewards": np.array([0, 0, np.nan, 0])}, ["timestep 1, tuple 1: reward is nan"]),
         ({name: array[:0] for name, array in UNPAIRED.items()}, ["holds no transitions"]),
     ],
@@ -333,7 +402,7 @@ def test_states_load_whether_or_not_there_is_more(path):
     assert read_states(path).fingerprint() == states.fingerprint()
     assert not has_actions_and_rewards(path)
     one_step = some_data(3)
-    np.savez(path, **dict(zip(UNPAIRED, (*one_step.at(0), np.zeros(3, int)), strict=True)))
+    np.savez(path, **dict(zip(UNPAIRED, (*one_step.at(0)[:4], np.zeros(3, int)), strict=True)))
     assert read_states(path).fingerprint() == one_step.observations().fingerprint()
 
 
@@ -388,6 +457,9 @@ def test_the_command_line_collects_and_describes_transitions(tmp_path, capsys):
 
 
 def test_info_counts_the_last_states_of_unpaired_transitions(path, capsys):
-    some_data(4, 2, 3).save(path)
-    assert main(["data", "info", str(path)]) == 0
-    assert "horizon 3, 2 dimensions, 12 states" in " ".join(capsys.readouterr().out.split())
+    endless = [step._replace(terminals=np.zeros(len(step.states), bool)) for step in some_data(4, 2, 3).steps]
+    ending = [step._replace(terminals=np.ones(len(step.states), bool)) for step in endless]
+    for steps, states in ((endless, 12), (ending, 18)):  # 4 + 2 episodes end before the last step
+        TransitionDataset(tuple(steps)).save(path)
+        assert main(["data", "info", str(path)]) == 0
+        assert f"horizon 3, 2 dimensions, {states} states" in " ".join(capsys.readouterr().out.split())

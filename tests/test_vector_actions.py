@@ -48,11 +48,13 @@ def test_a_vector_belongs_to_its_tuple():
 def test_misfits_are_refused():
     observations, actions, rewards = trajectories()
     data = TransitionDataset.from_trajectories(observations, actions, rewards)
-    assert data.for_horizon(1, 4, 0, 5).horizon == 1
+    small = TransitionDataset.from_trajectories(observations, np.clip(actions, -1, 1), rewards)
+    assert small.for_horizon(1, 4, 0, 5).horizon == 1
     numbers = TransitionDataset.from_trajectories(observations, np.zeros((3, 2), int), rewards)
     for call, said in (
         (lambda: data.for_horizon(2, 4, 0, 6), "actions are vectors of 5 but the environment's are vectors of 6"),
         (lambda: data.for_horizon(2, 4, 10), "actions are vectors of 5 but the environment's are whole numbers"),
+        (lambda: data.for_horizon(2, 4, 0, 5), "action is .* but action vectors are from -1 to 1; scale them"),
         (lambda: numbers.for_horizon(2, 4, 0, 5), "actions are whole numbers but the environment's are vectors of 5"),
     ):
         with pytest.raises(DataError, match=said):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hyrlo.core.errors import AccessError, DataError, HyrloError, RunError
     from hyrlo.core.policies import Policy, Uniform, switch
     from hyrlo.core.serialize import load_policy, register, save_policy
-    from hyrlo.data.readers import read_states
+    from hyrlo.data.readers import read_states, read_transitions
     from hyrlo.data.states import ObservationDataset
     from hyrlo.data.transitions import TransitionDataset
     from hyrlo.diagnostics import diagnose
@@ -27,7 +27,7 @@ _MODULES = {
     "hyrlo.core.errors": ("AccessError", "DataError", "HyrloError", "RunError"),
     "hyrlo.core.policies": ("Policy", "Uniform", "switch"),
     "hyrlo.core.serialize": ("load_policy", "register", "save_policy"),
-    "hyrlo.data.readers": ("read_states",),
+    "hyrlo.data.readers": ("read_states", "read_transitions"),
     "hyrlo.data.states": ("ObservationDataset",),
     "hyrlo.data.transitions": ("TransitionDataset",),
     "hyrlo.diagnostics": ("diagnose",),
@@ -60,6 +60,7 @@ __all__ = [
     "load_run",
     "make",
     "read_states",
+    "read_transitions",
     "register",
     "save_policy",
     "switch",

@@ -1,4 +1,4 @@
-"""Minari data sets. Only the observations are read, so that a data set need not have actions."""
+"""Minari data sets. For states only the observations are read, so that a data set need not have actions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,60 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from hyrlo.core.errors import DataError
 from hyrlo.data.arrays import as_float32
 from hyrlo.data.formats import MINARI, OBSERVATIONS, first_line, optional_modules
 from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset
+
+Place = tuple[str | int, ...]
+"""Where in a space: keys of Dicts and indices of Tuples."""
+Leaf = Callable[[Place], Shaped[np.ndarray, "t *shape"]]
+"""The values of one episode at a place."""
+Columns = Callable[[str], Leaf]
+"""One episode: its observations, actions, rewards and terminations by name."""
+Read = TypeVar("Read")
+
+
+class Spaces(NamedTuple):
+    """The spaces of a data set."""
+
+    observations: spaces.Space
+    actions: spaces.Space
+
+
+class EpisodeTuples(NamedTuple):
+    """The tuples of one episode, in order."""
+
+    states: Float[np.ndarray, "t obs"]
+    actions: Int[np.ndarray, " t"] | Float[np.ndarray, "t act"]
+    rewards: Float[np.ndarray, " t"]
+    next_states: Float[np.ndarray, "t obs"]
+    terminations: Bool[np.ndarray, " t"]
 
 
 def read_minari(dataset_id: str, max_episodes: int | None, check_finite: bool) -> ObservationDataset:
-    """The first episodes of a local data set. Nothing is fetched from the network."""
+    """The states of the first episodes of a local data set. Nothing is fetched from the network."""
+    return states_of_episodes(_read(dataset_id, max_episodes, _states), MINARI + dataset_id, check_finite)
+
+
+def read_minari_transitions(dataset_id: str, max_episodes: int | None) -> TransitionDataset:
+    """The tuples of the first episodes of a local data set. Terminations end an episode, truncations do not."""
+    episodes = _read(dataset_id, max_episodes, _tuples)
+    timesteps = np.concatenate([np.arange(len(episode.states)) for episode in episodes])
+    states, actions, rewards, following, ends = (np.concatenate(column) for column in zip(*episodes, strict=True))
+    source = MINARI + dataset_id
+    return TransitionDataset.from_unpaired(states, actions, rewards, following, timesteps, source, terminals=ends)
+
+
+def _read(dataset_id: str, max_episodes: int | None, read: Callable[[str, Spaces, Columns], Read]) -> list[Read]:
+    """What `read` makes of each of the first episodes, of their names, spaces and columns."""
     source = MINARI + dataset_id
     minari, storage, _ = optional_modules("minari", source, "minari", "minari.storage", "h5py")
     if not dataset_id or not (storage.get_dataset_path(dataset_id) / "data").is_dir():
@@ -36,7 +76,12 @@ def read_minari(dataset_id: str, max_episodes: int | None, check_finite: bool) -
         with _without_warnings():
             dataset = minari.load_dataset(dataset_id)
         count = min(dataset.total_episodes, max_episodes or dataset.total_episodes)
-        episodes = list(_minari_episodes(source, dataset.storage, count))
+        if count == 0:
+            raise DataError(f"{source}: holds no episodes")
+        metadata = json.loads((dataset.storage.data_path / "metadata.json").read_text())
+        found = _spaces(dataset.storage, metadata)
+        episodes = enumerate(_episodes(metadata["data_format"], dataset.storage.data_path, count))
+        return [read(f"{source}, episode {i}", found, columns) for i, columns in episodes]
     except DataError:
         raise
     except Exception as error:  # a damaged file makes Minari, HDF5 or Arrow raise anything
@@ -44,7 +89,6 @@ def read_minari(dataset_id: str, max_episodes: int | None, check_finite: bool) -
             f"{source}: cannot be read as a Minari data set, it may be incomplete ({first_line(error)}); "
             "fetch or write it again"
         ) from error
-    return states_of_episodes(episodes, source, check_finite)
 
 
 def states_of_episodes(
@@ -55,30 +99,53 @@ def states_of_episodes(
     return ObservationDataset.from_unpaired(np.concatenate(episodes), timesteps, source, check_finite)
 
 
-def _minari_episodes(source: str, storage: Any, count: int) -> Iterator[Float[np.ndarray, "t obs"]]:
-    """The states of the first `count` episodes, from the files themselves: Minari's own reader loads actions too."""
-    if count == 0:
-        raise DataError(f"{source}: holds no episodes")
-    metadata = json.loads((storage.data_path / "metadata.json").read_text())
-    space = storage.observation_space
+def _spaces(storage: Any, metadata: dict[str, Any]) -> Spaces:
+    observations = storage.observation_space
     if "observation_space" in metadata:
-        space = _in_written_order(space, json.loads(metadata["observation_space"]))
-    leaves = _hdf5_leaves if metadata["data_format"] == "hdf5" else partial(_arrow_leaves, metadata["data_format"])
-    for i, leaf in enumerate(leaves(storage.data_path, count)):
-        where = f"{source}, episode {i}"
-        yield as_float32(_flattened(where, space, leaf), OBSERVATIONS, where)
+        observations = _in_written_order(observations, json.loads(metadata["observation_space"]))
+    return Spaces(observations, storage.action_space)
 
 
-Place = tuple[str | int, ...]
-"""Where in an observation space: keys of Dicts and indices of Tuples."""
-Leaf = Callable[[Place], Shaped[np.ndarray, "t *shape"]]
-"""The observations of one episode at a place."""
+def _states(source: str, found: Spaces, columns: Columns) -> Float[np.ndarray, "t obs"]:
+    return as_float32(_flattened(source, found.observations, columns(OBSERVATIONS)), OBSERVATIONS, source)
 
 
-def _hdf5_leaves(path: Path, count: int) -> Iterator[Leaf]:
+def _tuples(source: str, found: Spaces, columns: Columns) -> EpisodeTuples:
+    states = _states(source, found, columns)
+    actions, rewards, terminations = (  # Arrow files have a blank last row in these
+        columns(name)(())[: len(states) - 1] for name in ("actions", "rewards", "terminations")
+    )
+    actions = _unit_actions(source, found.actions, actions)
+    return EpisodeTuples(states[:-1], actions, rewards.ravel(), states[1:], terminations.ravel())
+
+
+def _unit_actions(
+    source: str, space: spaces.Space, actions: np.ndarray
+) -> Int[np.ndarray, " t"] | Float[np.ndarray, "t act"]:
+    """The data's actions as algorithms see them: 0 … n−1, or vectors of which −1 is the lowest and 1 the highest."""
+    if isinstance(space, spaces.Discrete):
+        return actions.ravel() - space.start
+    if not isinstance(space, spaces.Box) or not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise DataError(f"{source}: cannot use actions in {space}; give Discrete actions or a bounded Box, or npz")
+    low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
+    vectors = actions.reshape(len(actions), -1)
+    return np.clip(2 * (vectors - low) / np.where(high > low, high - low, 1) - 1, -1, 1)
+
+
+def _episodes(data_format: str, path: Path, count: int) -> Iterator[Columns]:
+    """The first `count` episodes, from the files themselves: Minari's own reader loads actions too."""
+    read = _hdf5_episodes if data_format == "hdf5" else partial(_arrow_episodes, data_format)
+    return read(path, count)
+
+
+def _hdf5_episodes(path: Path, count: int) -> Iterator[Columns]:
     with importlib.import_module("h5py").File(path / "main_data.hdf5", "r") as file:
         for i in range(count):
-            yield partial(_hdf5_leaf, file[f"episode_{i}"]["observations"])
+            yield partial(_hdf5_column, file[f"episode_{i}"])
+
+
+def _hdf5_column(episode: Any, name: str) -> Leaf:
+    return partial(_hdf5_leaf, episode[name])
 
 
 def _hdf5_leaf(node: Any, place: Place) -> np.ndarray:
@@ -87,11 +154,15 @@ def _hdf5_leaf(node: Any, place: Place) -> np.ndarray:
     return node[()]
 
 
-def _arrow_leaves(data_format: str, path: Path, count: int) -> Iterator[Leaf]:
+def _arrow_episodes(data_format: str, path: Path, count: int) -> Iterator[Columns]:
     (dataset,) = optional_modules("parquet", str(path), "pyarrow.dataset")
     for i in range(count):
         files = dataset.dataset(path / str(i), format=data_format, ignore_prefixes=["_", ".", "metadata.json"])
-        yield partial(_arrow_leaf, files.to_table(columns=["observations"])["observations"].combine_chunks())
+        yield partial(_arrow_column, files)
+
+
+def _arrow_column(files: Any, name: str) -> Leaf:
+    return partial(_arrow_leaf, files.to_table(columns=[name])[name].combine_chunks())
 
 
 def _arrow_leaf(node: Any, place: Place) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""State logs of any format: npz, tables (CSV, parquet), Minari data sets, and arrays. Only states are read."""
+"""Logs of any format: states from npz, tables (CSV, parquet), Minari data sets and arrays; tuples from npz and Minari."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from hyrlo.core.errors import DataError
 from hyrlo.data.formats import MINARI, OBSERVATIONS, TIMESTEPS, is_npz
-from hyrlo.data.minari import read_minari
+from hyrlo.data.minari import read_minari, read_minari_transitions
 from hyrlo.data.states import ObservationDataset, refuse_max_episodes
 from hyrlo.data.tables import read_table
-from hyrlo.data.transitions import TransitionDataset, is_unpaired_transitions
+from hyrlo.data.transitions import TransitionDataset, states_need_tuples
 
 
 def read_states(
@@ -30,8 +30,7 @@ def read_states(
     the state: all but `timesteps`, in their order, or those that `observations` lists (`x,y,angle`). `max_episodes`
     reads the first episodes only, if the source has episodes.
     """
-    if max_episodes is not None and max_episodes < 1:
-        raise DataError(f"--max-episodes is {max_episodes}; give at least 1")
+    _check_max_episodes(max_episodes)
     name, renamed = str(source), (observations, timesteps) != (OBSERVATIONS, TIMESTEPS)
     if name.startswith(MINARI):
         if renamed:
@@ -40,10 +39,25 @@ def read_states(
     if not is_npz(name):
         refuse_max_episodes(max_episodes, name)
         return read_table(name, observations, timesteps, check_finite)
-    if not renamed and is_unpaired_transitions(name):
-        refuse_max_episodes(max_episodes, name)
-        return TransitionDataset.load(name, check_finite).observations()
+    if not renamed and states_need_tuples(name):
+        return TransitionDataset.load(name, check_finite, max_episodes).observations()
     return ObservationDataset.load(name, observations, timesteps, check_finite, max_episodes)
+
+
+def read_transitions(source: str | Path, max_episodes: int | None = None) -> TransitionDataset:
+    """The tuples of `minari:<dataset-id>` or of an npz file; `max_episodes` reads the first episodes only."""
+    _check_max_episodes(max_episodes)
+    name = str(source)
+    if name.startswith(MINARI):
+        return read_minari_transitions(name.removeprefix(MINARI), max_episodes)
+    if not is_npz(name):
+        raise DataError(f"{name}: only its states are read; give actions and rewards as npz, or learn from states")
+    return TransitionDataset.load(name, max_episodes=max_episodes)
+
+
+def _check_max_episodes(max_episodes: int | None) -> None:
+    if max_episodes is not None and max_episodes < 1:
+        raise DataError(f"--max-episodes is {max_episodes}; give at least 1")
 
 
 def as_states(source: str | Path | ObservationDataset | np.ndarray) -> ObservationDataset:
