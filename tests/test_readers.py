@@ -16,7 +16,7 @@ from pyarrow import parquet
 from hyrlo.cli.main import main
 from hyrlo.core.errors import DataError
 from hyrlo.data.minari import write_minari
-from hyrlo.data.readers import as_states, read_states
+from hyrlo.data.readers import as_states, read_states, read_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from tests.logs import (
@@ -274,7 +274,7 @@ def test_max_episodes_where_there_are_none(tmp_path):
 
 def test_tuples_with_actions_are_not_read_from_tables(tmp_path):
     path = text(tmp_path / "a.csv", "timesteps,x\n0,1\n1,2\n")
-    refused(path, "only its states are read", read=TransitionDataset.load)
+    refused(path, "only its states are read", read=read_transitions)
 
 
 # Commands
@@ -327,13 +327,7 @@ def test_training_reads_any_source(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["train", "foobar", "lock", "--max-episodes", "3"],
-        ["train", "hyq", "lock", "--data", "x.npz", "--max-episodes", "3"],
-    ],
-)
-def test_max_episodes_is_for_states_from_data(argv, capsys):
-    assert main(argv) == 2
-    assert "--max-episodes: is for --data with states" in capsys.readouterr().err
+@pytest.mark.parametrize("algo", ["foobar", "hyq"])
+def test_max_episodes_is_for_data(algo, capsys):
+    assert main(["train", algo, "lock", "--max-episodes", "3"]) == 2
+    assert "--max-episodes: is for --data; leave it out" in capsys.readouterr().err

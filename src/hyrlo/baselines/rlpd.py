@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from hyrlo.backward.sac import Replay, SacBatch, SacConfig, learn
-from hyrlo.core.access import TraceModel
+from hyrlo.core.access import Spec, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
 from hyrlo.core.policies import Policy
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.core.variants import from_presets
-from hyrlo.data.transitions import TransitionDataset
+from hyrlo.data.transitions import TransitionDataset, Transitions
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,13 @@ configure = from_presets(PRESETS, "rlpd")
 
 def rlpd(model: TraceModel, source: TransitionDataset, config: RlpdConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """From scratch, with offline tuples beside its own."""
-    return learn(model, None, config, key, run, "online", offline_replay(source))
+    return learn(model, None, config, key, run, "online", offline_replay(source, model.spec, config))
 
 
-def offline_replay(source: TransitionDataset) -> Replay:
-    """The transitions of all steps. The end of the horizon is a time limit, as it is online."""
-    states, actions, rewards, following = (
-        jnp.asarray(np.concatenate([getattr(step, name) for step in source.steps]))
-        for name in ("states", "actions", "rewards", "next_states")
-    )
-    batch = SacBatch(states, actions, rewards, following, jnp.zeros(len(rewards), bool))
-    return ReplayBuffer(batch, jnp.asarray(len(rewards)))
+def offline_replay(source: TransitionDataset, spec: Spec, config: SacConfig) -> Replay:
+    """The transitions of all steps, with ends as they are online: none after an end, and the horizon is a time limit."""
+    batch = Transitions(*(np.concatenate(column) for column in zip(*source.steps, strict=True)))
+    if config.ends_at_horizon:
+        batch.terminals[-len(source.steps[-1].terminals) :] = True
+    running = batch.states[:, -1] == 0 if spec.ends else np.ones(len(batch.states), bool)
+    return ReplayBuffer(SacBatch(*(jnp.asarray(column[running]) for column in batch)), jnp.asarray(running.sum()))

@@ -19,11 +19,12 @@ from hyrlo.core.policies import Policy
 from hyrlo.data.formats import OBSERVATIONS, TIMESTEPS
 from hyrlo.data.readers import read_states
 from hyrlo.data.states import ObservationDataset, describe_steps
-from hyrlo.data.transitions import has_actions_and_rewards
+from hyrlo.data.transitions import TransitionDataset, has_actions_and_rewards
 from hyrlo.envs import make
-from hyrlo.envs.gym.collect import collect_states
+from hyrlo.envs.gym.collect import collect_states, collect_transitions
 from hyrlo.envs.gym.world import GymWorld
 from hyrlo.envs.registry import GYM
+from hyrlo.envs.world import World
 from hyrlo.runs.training import load_run
 
 
@@ -46,7 +47,7 @@ class CollectArgs:
     run: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """gym:<id>: run directory of a policy to follow; several share the episodes evenly. Without one, actions are uniform."""
     transitions: bool = False
-    """Also write `actions (N, H)` and `rewards (N, H)`, for canonical hybrid RL; the states are the same."""
+    """Also write actions, rewards and (gym:<id>, if episodes ended) terminals, for hyq and rlpd; the states are the same."""
 
 
 @dataclass
@@ -102,18 +103,23 @@ def _data_collect(argv: Sequence[str]) -> None:
     _check_out(args.out)
     policies, horizon = _policies(args)
     world = make(args.env, horizon, **environment_options(args))
-    if isinstance(world, GymWorld) and not args.transitions:
-        _write_data(collect_states(world, policies, args.episodes, args.epsilon or 0.0, args.seed), args.out)
+    data = _collected(args, world, policies)
+    if isinstance(data, ObservationDataset):
+        _write_data(data, args.out)
         return
-    if args.transitions:
-        data = world.behaviour_transitions(args.seed, args.episodes, args.epsilon)
-        data.save(args.out)
-        out.print(
-            f"wrote {args.out}: {args.episodes * data.horizon:,} transitions (states, actions, rewards), timesteps "
-            f"0 … {data.horizon - 1}, {data.observation_size} dimensions"
-        )
-        return
-    _write_data(world.behaviour_data(args.seed, args.episodes, args.epsilon), args.out)
+    data.save(args.out)
+    out.print(
+        f"wrote {args.out}: {sum(len(step.states) for step in data.steps):,} transitions (states, actions, rewards), "
+        f"timesteps 0 … {data.horizon - 1}, {data.observation_size} dimensions"
+    )
+
+
+def _collected(args: CollectArgs, world: World, policies: list[Policy]) -> ObservationDataset | TransitionDataset:
+    if isinstance(world, GymWorld):
+        collect = collect_transitions if args.transitions else collect_states
+        return collect(world, policies, args.episodes, args.epsilon or 0.0, args.seed)
+    behaviour = world.behaviour_transitions if args.transitions else world.behaviour_data
+    return behaviour(args.seed, args.episodes, args.epsilon)
 
 
 def _policies(args: CollectArgs) -> tuple[list[Policy], int | None]:

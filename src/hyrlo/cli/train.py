@@ -33,7 +33,7 @@ from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.files import write_json
 from hyrlo.core.names import check_name
 from hyrlo.core.variants import PRESETS, Choice
-from hyrlo.data.readers import read_states
+from hyrlo.data.readers import read_states, read_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import World, make
@@ -237,12 +237,12 @@ def _config(algorithm: Algorithm, args: Any, world: World | None) -> Any:
 
 def _read_data(algorithm: Algorithm, args: Any) -> ObservationDataset | TransitionDataset | None:
     path, most = getattr(args, "data", None), getattr(args, "max_episodes", None)
-    if most is not None and (path is None or algorithm.learns_from == "transitions"):
-        raise HyrloError("--max-episodes: is for --data with states; leave it out")
+    if most is not None and path is None:
+        raise HyrloError("--max-episodes: is for --data; leave it out")
     if path is None:
         return None
     if algorithm.learns_from == "transitions":
-        return TransitionDataset.load(path)
+        return read_transitions(path, most)
     return read_states(path, max_episodes=most)
 
 

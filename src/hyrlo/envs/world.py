@@ -102,6 +102,11 @@ class World(ABC):
         """The data as the states of this world's models, checked. Data of another environment are an error."""
         return data.for_horizon(self.spec.horizon, self.spec.observation_size)
 
+    def prepare_transitions(self, data: TransitionDataset) -> TransitionDataset:
+        """The same for tuples."""
+        spec = self.spec
+        return data.for_horizon(spec.horizon, spec.observation_size, spec.actions, spec.action_size)
+
     def behaviour_data(self, seed: int = 0, episodes: int = 2000, epsilon: float | None = None) -> ObservationDataset:
         """Offline states that belong to this world."""
         raise self._no_behaviour_data()

@@ -22,7 +22,7 @@ from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy, action_of, known_steps
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
 from hyrlo.core.variants import Choice, with_options
-from hyrlo.data.readers import as_states
+from hyrlo.data.readers import as_states, read_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import World, make, traits_of
@@ -201,7 +201,7 @@ def _loaded(algorithm: Algorithm, data: Data | None) -> DataSet | None:
     if isinstance(data, Policy):
         raise HyrloError("data: is a policy; pass it as roll_in")
     if algorithm.learns_from == "transitions" and isinstance(data, str | Path):
-        return TransitionDataset.load(data)
+        return read_transitions(data)
     return as_states(data)
 
 
@@ -277,14 +277,13 @@ def _states(world: World, data: DataSet | None, config: Any, seed: int) -> Obser
 
 
 def _transitions(world: World, data: DataSet | None, config: Any, seed: int) -> TransitionDataset:
-    most, spec = config.offline_samples, world.spec
+    most = config.offline_samples
     transitions = world.behaviour_transitions(seed, episodes=most) if data is None else data
     if not isinstance(transitions, TransitionDataset):
         raise HyrloError(
             "hyq and rlpd learn from tuples with actions and rewards; give a TransitionDataset, or use foobar"
         )
-    fitting = transitions.for_horizon(spec.horizon, spec.observation_size, spec.actions, spec.action_size)
-    return fitting.subsample(most, seed)
+    return world.prepare_transitions(transitions).subsample(most, seed)
 
 
 def _roll_in(algo: str, world: World, roll_in: Policy | str | Path | None) -> Policy:

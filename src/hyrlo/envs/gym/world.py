@@ -18,6 +18,7 @@ import gymnasium
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import DataError, HyrloError
 from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.gym.model import GymResetModel, GymTraceModel
 from hyrlo.envs.gym.sources import (
     FACTORY,
@@ -130,12 +131,20 @@ class GymWorld(World):
 
     def prepare(self, data: ObservationDataset) -> ObservationDataset:
         """Data of this environment's own observations, with the flag and absorbing states."""
+        self._check_size(data)
+        return data.with_ended(self.horizon)
+
+    def prepare_transitions(self, data: TransitionDataset) -> TransitionDataset:
+        """Tuples of this environment's own observations as its models record them: with the flag."""
+        self._check_size(data)
+        return super().prepare_transitions(data.with_ended(self.horizon))
+
+    def _check_size(self, data: ObservationDataset | TransitionDataset) -> None:
         if data.observation_size != self.env.size:
             raise DataError(
                 f"{data.source}: states have {data.observation_size} dimensions but {self.name} has {self.env.size}; "
                 "give the environment's own observations, flattened"
             )
-        return data.with_ended(self.horizon)
 
     def vector(self) -> Vector:
         """The environments, made when they are first needed, and again if a worker has died."""
