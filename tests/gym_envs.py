@@ -91,5 +91,29 @@ class Spaces(gymnasium.Env):
         return self.observation_space.sample(), float(np.sum(action)), False, False, {}
 
 
+class Tempting(gymnasium.Env):
+    """Two steps. First, action 0 pays 1 and ends the episode, action 1 pays 0. Then action 1 pays 2, action 0 nothing.
+
+    The episode that ended early shows the observation of the second step. To take it for that step makes action 0 look
+    worth 1 + 2, and the best return is 2.
+    """
+
+    observation_space = spaces.Box(0, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    first, second = np.eye(2, dtype=np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.h = 0
+        return self.first, {}
+
+    def step(self, action):
+        self.h += 1
+        if self.h == 1:
+            return self.second, float(action == 0), bool(action == 0), False, {}
+        return self.second, 2.0 * float(action), True, False, {}
+
+
+gymnasium.register("Tempting-v0", entry_point="tests.gym_envs:Tempting", max_episode_steps=2)
 gymnasium.register("Walk-v0", entry_point="tests.gym_envs:Walk", max_episode_steps=8)
 gymnasium.register("Spaces-v0", entry_point="tests.gym_envs:Spaces")

@@ -81,7 +81,6 @@ def test_train_and_eval_by_name(tmp_path, capsys, monkeypatch):
         (["train", "fail", "lock", "--gym.num-envs", "3"], "--gym.* options are for other environments"),
         (["train", "psdp", WALK, "--data", "{data}"], "reset_model(set_state=...)"),
         (["data", "collect", "lock", "--run", "x", "--out", "x.npz"], "--run is for gym:<id>"),
-        (["data", "collect", "gym:CartPole-v1", "--transitions", "--out", "x.npz"], "no behaviour data of its own"),
         (["data", "collect", "gym:CartPole-v1", "--epsilon", "2", "--out", "x.npz"], "epsilon is 2.0"),
         (["data", "collect", "gym:CartPole-v1", "--run", "nowhere", "--out", "x.npz"], "nowhere"),
     ],

@@ -7,9 +7,13 @@ import pytest
 
 import hyrlo
 from hyrlo.core.policies import Policy
+from hyrlo.envs.gym.collect import collect_transitions
 
 KEY = jax.random.key(3)
 LOCK_ID = "gym:hyrlo/CombinationLock-v0"
+TEMPTING = "gym:tests.gym_envs:Tempting-v0"
+FIRST, SECOND = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
+"""States of `Tempting`."""
 WALK, SPACES = "gym:tests.gym_envs:Walk-v0", "gym:tests.gym_envs:Spaces-v0"
 
 
@@ -24,6 +28,12 @@ class Constant(Policy):
 
 def walk(horizon=None, num_envs=4, asynchronous=False, **kwargs):
     return hyrlo.make(WALK, horizon, num_envs=num_envs, asynchronous=asynchronous, kwargs=kwargs)
+
+
+def tempting(n=200):
+    """The world and tuples of uniform actions."""
+    world = hyrlo.make(TEMPTING)
+    return world, collect_transitions(world, [], n)
 
 
 def every(world):
