@@ -28,7 +28,7 @@ def numbered(first, count, horizon=2, size=3):
     """Tuples whose rewards are first, first + 1, …"""
     rewards = jnp.broadcast_to(jnp.arange(first, first + count, dtype=jnp.float32), (horizon, count))
     states = jnp.zeros((horizon, count, size))
-    return Tuples(states, jnp.zeros((horizon, count), jnp.int32), rewards, states)
+    return Tuples(states, jnp.zeros((horizon, count), jnp.int32), rewards, states, rewards < 0)
 
 
 def test_a_full_buffer_forgets_the_oldest_tuples_and_keeps_the_offline_ones():
@@ -62,7 +62,7 @@ def test_tuples_of_a_step_come_from_the_episodes_that_turned_uniform_there_and_o
     own = jnp.arange(6.0).reshape(1, 6)  # three steps, two episodes each
     after = own + 100
     record = jnp.concatenate([own, after])
-    arranged = briee.two_by_step(Tuples(record, record, record, record), 2).rewards
+    arranged = briee.two_by_step(Tuples(record, record, record, record, record), 2).rewards
     np.testing.assert_array_equal(arranged, [[0, 1, 0, 1], [2, 3, 100, 101], [4, 5, 102, 103]])
 
 
@@ -86,18 +86,27 @@ TINY = briee.BrieeConfig(latents=1, rounds=1, updates=1, batch=4, hidden=4, bonu
 
 
 def test_briee_plans_with_the_bonus_to_explore_and_without_it_to_exploit():
-    """One latent state, so that φ(s, a) is onehot(a): Q_h(a) = (Σ r + V) / (1 + n_a) + α / √(1 + n_a), and at most 10."""
+    """One latent state, so that φ(s, a) is onehot(a): Q_h(a) = (Σ r + V) / (1 + n_a) + α / √(1 + n_a), and at most 10.
+
+    No value follows the first tuple, which ends its episode.
+    """
     actions = np.array([[0, 0, 0, 1, 1, 2], [0, 1, 1, 1, 1, 1]])
     rewards = np.array([[1.0, 0.5, 0.0, 1.0, 0.5, 0.5], [0.0, 1.0, 1.0, 1.0, 0.0, 0.0]])
     states = jnp.zeros((2, 6, 3))
-    tuples = Tuples(states, jnp.asarray(actions), jnp.asarray(rewards, jnp.float32), states)
+    terminals = np.zeros((2, 6), bool)
+    terminals[0, 0] = True
+    tuples = Tuples(
+        states, *(jnp.asarray(x) for x in (actions, rewards.astype(np.float32))), states, jnp.asarray(terminals)
+    )
     q = OptimisticQ.create(jax.random.key(0), 3, 3, 1, bonus=1.0, most=10.0)
     found, _ = briee.improve(jax.random.key(1), Stack.repeat(Greedy(q), 2), tuples, jnp.asarray(6), TINY)
     for policy, bonus in zip(found, (1.0, 0.0), strict=True):
         value = 0.0
         for h in (1, 0):
             counts = 1 + np.bincount(actions[h], minlength=3)
-            exact = np.bincount(actions[h], rewards[h] + value, minlength=3) / counts + bonus / np.sqrt(counts)
+            exact = np.bincount(actions[h], rewards[h] + value * ~terminals[h], minlength=3) / counts + bonus / np.sqrt(
+                counts
+            )
             np.testing.assert_allclose(policy[h].q(states[h, :1])[0], exact, rtol=1e-5)
             value = exact.max()
     assert int(found.exploring[1].act(KEY, states[1, :1], 1)[0]) == 2  # never tried

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, create_buffer
+from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, create_buffer, record_tuples
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
@@ -97,8 +97,7 @@ def briee(model: TraceModel, source: None, config: BrieeConfig, key: PRNGKeyArra
         """π ∘_h unif for every h; the tuples of steps h and h + 1, of which the second saw a uniform action as well."""
         start = np.zeros_like(steps) if t < random_iterations else steps
         record = np.stack([steps, np.minimum(steps + 1, spec.horizon - 1)])
-        batch = model.record(key, switch(policy, at=start, to=uniform), len(steps), record)
-        return two_by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)
+        return two_by_step(record_tuples(model, key, switch(policy, at=start, to=uniform), record), each)
 
     def learn(key: PRNGKeyArray, learner: BrieeLearner, buffer: Buffer) -> tuple[BrieeLearner, Float[Array, ""]]:
         if buffer.added[0] <= 2 * each * random_iterations:
@@ -147,7 +146,7 @@ def improve(
 
     def plan(after: tuple[OptimisticQ, Array], step: tuple) -> tuple[tuple[OptimisticQ, Array], OptimisticQ]:
         (following, last), (q, tuples) = after, step
-        value = jnp.where(last, 0.0, following(tuples.next_states).max(axis=1))
+        value = jnp.where(last | tuples.terminals, 0.0, following(tuples.next_states).max(axis=1))
         q = q.fitted(tuples.states, tuples.actions, tuples.rewards + value, known)
         return (q, jnp.asarray(False)), q
 

@@ -5,6 +5,7 @@ h = H−1 … 0, least squares on the tuples of step h, offline and online,
 
     Q_h = argmin_f Σ ( f(s, a) − r − max_a' Q_{h+1}(s', a') )²,        π_h(s) = argmax_a Q_h(s, a).
 
+The target is r alone where the step ended the episode, and at the last step.
 It needs what FOOBAR does without: actions, rewards and next states in the offline data.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, create_buffer, offline_counts
+from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, create_buffer, offline_counts, record_tuples
 from hyrlo.core.access import Spec, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
@@ -93,8 +94,7 @@ def hyq(model: TraceModel, source: TransitionDataset, config: Any, key: PRNGKeyA
 
     def collect(key: PRNGKeyArray, t: int, policy: Policy) -> Tuples:
         exploring = switch(policy, at=steps, to=uniform)  # π ∘_h unif, a few episodes for every h
-        batch = model.record(key, exploring, len(steps), steps[None])
-        return by_step(Tuples(batch.states, batch.actions, batch.rewards, batch.next_states), each)
+        return by_step(record_tuples(model, key, exploring, steps[None]), each)
 
     offline = jnp.asarray(offline_counts(spec.horizon, source))
 
@@ -159,7 +159,8 @@ def sweep(
 
     def learn(after: tuple[LatentQ, Array], step: tuple) -> tuple[tuple[LatentQ, Array], tuple]:
         (following, last), (q, optimiser, tuples, rows, key) = after, step
-        targets = tuples.rewards + jnp.where(last, 0.0, following(tuples.next_states).max(axis=1))
+        over = last | tuples.terminals
+        targets = tuples.rewards + jnp.where(over, 0.0, following(tuples.next_states).max(axis=1))
         neighbour = jnp.where(last, q.encoder, following.encoder)
         q, optimiser, loss = regress(key, Regression(q, optimiser, neighbour, tuples, targets, rows), config)
         return (q, jnp.asarray(False)), (q, optimiser, loss)

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
@@ -39,12 +39,30 @@ class OnlineConfig:
 
 
 class Tuples(NamedTuple):
-    """(s, a, r, s′) of every step."""
+    """(s, a, r, s′) of every step, and ends."""
 
     states: Float[Array, "h n obs"]
     actions: Int[Array, "h n"]
     rewards: Float[Array, "h n"]
     next_states: Float[Array, "h n obs"]
+    terminals: Bool[Array, "h n"]
+    """Whether the episode was over after the step, so that nothing of value follows."""
+
+
+def record_tuples(model: TraceModel, key: PRNGKeyArray, policy: Policy, steps: Int[np.ndarray, "k n"]) -> Tuples:
+    """The tuples of k steps of each of n episodes.
+
+    An episode that is over by then is in the absorbing state. The observation it ended with looks like that of an episode
+    that goes on, but is worth nothing.
+    """
+    k, n = steps.shape
+    if not model.spec.ends:
+        batch = model.record(key, policy, n, steps)
+        return Tuples(batch.states, batch.actions, batch.rewards, batch.next_states, batch.ended)
+    batch = model.record(key, policy, n, np.concatenate([steps, np.maximum(steps - 1, 0)]))
+    over = batch.ended[k:] & (steps > 0)
+    states = jnp.where(over[..., None], jnp.eye(model.spec.observation_size)[-1], batch.states[:k])
+    return Tuples(states, batch.actions[:k], batch.rewards[:k], batch.next_states[:k], batch.ended[:k])
 
 
 Buffer = ReplayBuffer[Tuples]
@@ -55,10 +73,10 @@ def create_buffer(horizon: int, observations: int, capacity: int, source: Transi
     """Offline tuples, then room for `capacity` online ones of each step. Steps with fewer offline tuples have blank rows."""
     begin = int(offline_counts(horizon, source).max())
     shapes = {"states": (observations,), "next_states": (observations,)}
+    dtypes = {"actions": np.int32, "terminals": bool}
     arrays = []
     for name in Tuples._fields:
-        dtype = np.int32 if name == "actions" else np.float32
-        array = np.zeros((horizon, begin + capacity, *shapes.get(name, ())), dtype)
+        array = np.zeros((horizon, begin + capacity, *shapes.get(name, ())), dtypes.get(name, np.float32))
         for h, step in enumerate(source.steps if source else ()):
             array[h, : len(step.states)] = getattr(step, name)
         arrays.append(jnp.asarray(array))
