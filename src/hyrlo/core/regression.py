@@ -17,6 +17,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.intervals import intervals
 from hyrlo.core.networks import MLP, LatentQ
 
 CHECKS = 30  # how often in a fit the held-out loss is looked at
@@ -217,17 +218,17 @@ def run_restarts(
     if warm is not None:
         restarts = jax.tree.map(lambda many, some: many.at[: len(some)].set(some), restarts, warm)
 
-    def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:
+    def update(t: Int[Array, ""], learner: tuple) -> tuple:
         def one(parameters: Any, state: Any) -> tuple[Any, Any]:
             gradient = jax.grad(lambda p: problem.train_loss(jax.random.fold_in(batch_key, t), p, train))(parameters)
             updates, state = optimiser.update(gradient, state)
             return optax.apply_updates(parameters, updates), state
 
-        return jax.vmap(one)(*carry), None
+        return jax.vmap(one)(*learner)
 
-    def updates_and_check(carry: tuple, ts: Int[Array, " updates"]) -> tuple[tuple, None]:
+    def updates_and_check(carry: tuple, interval: Int[Array, " 2"]) -> tuple[tuple, None]:
         learner, best, best_loss = carry
-        learner, _ = jax.lax.scan(update, learner, ts)
+        learner = jax.lax.fori_loop(interval[0], interval[1], update, learner)
         now = jax.vmap(lambda p: problem.test_loss(p, train, test))(learner[0])
         if not problem.stops_early:
             return (learner, learner[0], now), None
@@ -235,9 +236,7 @@ def run_restarts(
         return (learner, choose(now < best_loss, learner[0], best), jnp.minimum(now, best_loss)), None
 
     start = ((restarts, jax.vmap(optimiser.init)(restarts)), restarts, jnp.full(config.restarts, jnp.inf))
-    checks = min(CHECKS, config.updates)
-    schedule = jnp.arange(config.updates - config.updates % checks).reshape(checks, -1)
-    (_, best, losses), _ = jax.lax.scan(updates_and_check, start, schedule)
+    (_, best, losses), _ = jax.lax.scan(updates_and_check, start, intervals(config.updates, CHECKS))
     baseline = jnp.mean(jnp.sum((test.targets - train.targets.mean(axis=0)) ** 2, axis=1))
     return best, losses, baseline
 

@@ -11,6 +11,7 @@ import optax
 import scipy.stats
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from hyrlo.core.intervals import intervals
 from hyrlo.core.networks import MLP
 from hyrlo.distances.mmd import random_features
 from hyrlo.distances.two_sample.config import TestConfig
@@ -119,24 +120,22 @@ def fit_classifier(
     def loss(network: MLP, rows: Int[Array, " b"]) -> Float[Array, ""]:
         return jnp.mean(jax.nn.softplus(-sign[rows] * network(inputs[rows])[:, 0]))
 
-    def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:
-        network, state = carry
+    def update(t: Int[Array, ""], learner: tuple) -> tuple:
+        network, state = learner
         draw = jax.random.uniform(jax.random.fold_in(batch_key, t), (config.batch,))
         rows = jnp.minimum(jnp.searchsorted(cumulated, draw), len(sign) - 1)
         updates, state = optimiser.update(jax.grad(loss)(network, rows), state, network)
-        return (optax.apply_updates(network, updates), state), None
+        return optax.apply_updates(network, updates), state
 
-    def updates_and_check(carry: tuple, ts: Int[Array, " updates"]) -> tuple[tuple, None]:
+    def updates_and_check(carry: tuple, interval: Int[Array, " 2"]) -> tuple[tuple, None]:
         learner, best, least = carry
-        learner, _ = jax.lax.scan(update, learner, ts)
+        learner = jax.lax.fori_loop(interval[0], interval[1], update, learner)
         logits = learner[0](inputs)[:, 0]
         now = jnp.sum(checked * jax.nn.softplus(-sign * logits))
         return (learner, jnp.where(now < least, logits, best), jnp.minimum(now, least)), None
 
-    checks = min(CHECKS, config.updates)
-    rounds = jnp.arange(config.updates - config.updates % checks).reshape(checks, -1)
     start = ((network, optimiser.init(network)), network(inputs)[:, 0], jnp.log(2.0))
-    (_, best, least), _ = jax.lax.scan(updates_and_check, start, rounds)
+    (_, best, least), _ = jax.lax.scan(updates_and_check, start, intervals(config.updates, CHECKS))
     return best, least
 
 
