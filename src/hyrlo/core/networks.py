@@ -119,10 +119,17 @@ class Dynamics(eqx.Module):
         return ended * absorbing + (1 - ended) * moved.at[:, -1].set(0.0)
 
 
+def latent_state(states: Float[Array, "n obs"], encoder: Float[Array, "rows latents"]) -> Float[Array, "n latents"]:
+    """`softmax(E s)`, or `softmax(E s + c)` where the encoder has one row more than states have dimensions, which is c."""
+    size = states.shape[1]
+    return jax.nn.softmax(states @ encoder[:size] + encoder[size:].sum(axis=0))
+
+
 class LatentQ(eqx.Module):
     """HyQ's form: `Q(s, a) = head(softmax(E s) ⊗ onehot(a))`, a small latent state times the action."""
 
-    encoder: Float[Array, "obs latents"]
+    encoder: Float[Array, "rows latents"]
+    """Of as many rows as states have dimensions, or one more (`latent_state`)."""
     head: Float[Array, "latents actions"]
     bias: Float[Array, ""]
 
@@ -135,7 +142,7 @@ class LatentQ(eqx.Module):
         return cls(orthogonal(encoder_key, (observations, latents)), head, jnp.zeros(()))
 
     def __call__(self, states: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
-        return jax.nn.softmax(states @ self.encoder) @ self.head + self.bias
+        return latent_state(states, self.encoder) @ self.head + self.bias
 
 
 class OptimisticQ(eqx.Module):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.intervals import intervals
 from hyrlo.core.networks import MLP
-from hyrlo.distances.mmd import random_features
+from hyrlo.distances.mmd import compared_features
 from hyrlo.distances.two_sample.config import TestConfig
 from hyrlo.distances.two_sample.samples import PaddedStates, Pool, median_distance
 
@@ -33,14 +33,14 @@ class Scores(NamedTuple):
 
 @eqx.filter_jit
 def held_out_scores(
-    key: PRNGKeyArray, roll_in: PaddedStates, data: PaddedStates, config: TestConfig
+    key: PRNGKeyArray, roll_in: PaddedStates, data: PaddedStates, config: TestConfig, ends: bool = False
 ) -> tuple[Scores, Scores]:
     """Cross-fitted classifiers. Roll-in and data have equal total weight, so that the logit estimates the log density ratio."""
     n = roll_in.states.shape[1]
 
     def one_step(step: tuple[Array, Array, Array, Array, Array]) -> Scores:
         key, x, n_real, y, m_real = step
-        pool = Pool.of(x, n_real, y, m_real)
+        pool = Pool.of(x, n_real, y, m_real, ends)
         number = jnp.concatenate([jnp.arange(len(x)), jnp.arange(len(y))])
         part = number % config.folds
         components = kernel_components(key, pool, len(x), config)
@@ -61,8 +61,8 @@ def held_out_scores(
 
 def kernel_components(key: PRNGKeyArray, pool: Pool, n: int, config: TestConfig) -> Float[Array, "p c"]:
     """Leading principal components of the kernel's random features, scaled to unit variance. They separate clusters."""
-    frequencies = jax.random.normal(key, (pool.states.shape[1], config.features // 2))
-    features = random_features(pool.states, frequencies, median_distance(pool, n))
+    frequencies = jax.random.normal(key, (pool.compared.white.shape[1], config.features // 2))
+    features = compared_features(pool.compared, frequencies, median_distance(pool, n))
     weights = balanced_weights(pool.real, pool.is_data)
     centred = features - weights @ features
     variances, directions = jnp.linalg.eigh((centred * weights[:, None]).T @ centred)
@@ -85,11 +85,11 @@ def classify(
     never a negative one.
     """
     checked = balanced_weights(to_check, pool.is_data)
-    sizes = (pool.states.shape[1], config.hidden, 1), (components.shape[1], 1)
+    sizes = (pool.inputs.shape[1], config.hidden, 1), (components.shape[1], 1)
     trained = balanced_weights(to_train, pool.is_data)
     fits = [
         fit_classifier(jax.random.fold_in(key, i), size, inputs, pool.is_data, trained, checked, config)
-        for i, (size, inputs) in enumerate(zip(sizes, (pool.states, components), strict=True))
+        for i, (size, inputs) in enumerate(zip(sizes, (pool.inputs, components), strict=True))
     ]
     logits = jnp.where(fits[0][1] < fits[1][1], fits[0][0], fits[1][0])
     sign = jnp.where(pool.is_data, 1.0, -1.0)
