@@ -94,6 +94,26 @@ def test_an_ended_episode_stays_where_it_is():
     np.testing.assert_array_equal(dynamics(absorbing, jnp.ones((1, 2)), NO_PAST), absorbing)
 
 
+def test_the_flag_alone_has_the_gradient_of_ending_and_hands_it_on():
+    """A state does not move towards the absorbing one as ending gets likelier: more of the episodes end."""
+    dynamics = create_dynamics(KEY, SPEC, Whitening(jnp.zeros(3), jnp.ones(3)), DynamicsConfig(hidden=8))
+    state, action = jnp.array([[0.5, -0.5, 0.0]]), jnp.ones((1, 2))
+
+    def with_logit(logit):
+        shifted = eqx.tree_at(lambda d: d.network.biases[-1], dynamics, dynamics.network.biases[-1].at[-1].set(logit))
+        weights = shifted.network.weights[-1].at[:, -1].set(0.0)
+        return eqx.tree_at(lambda d: d.network.weights[-1], shifted, weights)
+
+    def after(logit, steps):
+        now = with_logit(logit)(state, action, NO_PAST)
+        return now[0] if steps == 1 else with_logit(-9.0)(now, action, NO_PAST)[0]
+
+    for logit in (-1.0, 1.0):
+        slope = float(jax.grad(jax.nn.sigmoid)(logit))
+        for steps in (1, 2):
+            np.testing.assert_allclose(jax.jacobian(after)(logit, steps), [0.0, 0.0, slope], rtol=1e-3, atol=1e-6)
+
+
 def test_the_flag_of_ended_episodes_is_no_news_of_the_past():
     dynamics = create_dynamics(KEY, SPEC, Whitening(jnp.zeros(3), jnp.ones(3)), DynamicsConfig(hidden=8, history=True))
     state, action, past = jnp.ones((1, 3)).at[0, -1].set(0.0), jnp.ones((1, 2)), jnp.full((1, 5), 0.001)
