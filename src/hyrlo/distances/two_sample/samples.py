@@ -50,7 +50,7 @@ class Pool(NamedTuple):
     real: Bool[Array, " p"]
 
     @classmethod
-    def of(cls, roll_in: Array, n: Array, data: Array, m: Array, ends: bool) -> Pool:
+    def of(cls, roll_in: Array, n: Array, data: Array, m: Array, ends: bool = False) -> Pool:
         states = jnp.concatenate([roll_in, data])
         is_data = jnp.arange(len(states)) >= len(roll_in)
         real = jnp.concatenate([jnp.arange(len(roll_in)) < n, jnp.arange(len(data)) < m])
