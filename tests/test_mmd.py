@@ -20,6 +20,7 @@ from hyrlo.distances.mmd import (
     random_features,
     squared_distances,
 )
+from hyrlo.distances.units import Compared
 
 RNG = np.random.default_rng(0)
 
@@ -194,7 +195,9 @@ def value(mmd, witness, policy, batch):
     return mmd.inner(mmd.embed(witness, batch), mmd.embed(policy, batch))
 
 
-create_exact = jax.jit(ExactMMD.create)
+@jax.jit
+def create_exact(online, actions, offline, offline_weights):
+    return ExactMMD.create(Compared.plain(online), actions, Compared.plain(offline), offline_weights)
 
 
 @pytest.mark.parametrize("batch", [np.arange(60), RNG.integers(60, size=60)], ids=["all", "with repeats"])

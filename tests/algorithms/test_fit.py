@@ -1,4 +1,7 @@
-"""A fit is trusted once two restarts agree, is redone until then, and is judged by rows that it is not trained on."""
+"""A fit is trusted once two restarts agree, is redone until then, and is judged by rows that it is not trained on.
+
+Fits and games make as many updates as asked for.
+"""
 
 import equinox as eqx
 import jax
@@ -6,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hyrlo.core.intervals import intervals
 from hyrlo.core.regression import (
     EncoderSearch,
     FitConfig,
@@ -17,6 +21,7 @@ from hyrlo.core.regression import (
     run_restarts,
     search,
 )
+from hyrlo.forward.minmax import GameConfig, play, softmax_network
 
 
 class Plateau(eqx.Module):
@@ -112,3 +117,60 @@ def test_no_regression_sees_the_held_out_rows(problem):
     )
     jax.tree.map(np.testing.assert_array_equal, found, same)
     assert (large > 1000 * losses).all()
+
+
+class Slope(eqx.Module):
+    """A slope of one: every update of Adam is one learning rate downhill, so the way down counts the updates."""
+
+    stops_early: bool = eqx.field(static=True)
+
+    def start(self, key, samples):
+        return jnp.zeros(())
+
+    def train_loss(self, key, parameters, train):
+        return parameters
+
+    def test_loss(self, parameters, train, test):
+        return parameters
+
+
+@pytest.mark.parametrize("updates", [1, 7, 59, 2000])
+@pytest.mark.parametrize("stops_early", [True, False])
+def test_a_fit_makes_as_many_updates_as_asked_for(updates, stops_early):
+    samples = RegressionData(jnp.zeros((10, 2)), jnp.zeros((10, 2)), jnp.zeros((10, 1)))
+    config = FitConfig(restarts=2, rounds=1, updates=updates, learning_rate=2.0**-7)
+    found, _ = search(jax.random.key(0), Slope(stops_early), samples, config)
+    assert float(found) * -(2**7) == pytest.approx(updates, abs=0.1)
+
+
+class Counter(eqx.Module):
+    """A discriminator that remembers how often it was asked; the more often, the smaller the distance it finds."""
+
+    all_samples: bool = eqx.field(static=True, default=False)
+
+    def embed(self, policy, batch):
+        return jnp.ones(())
+
+    def inner(self, witness, embedding):
+        return witness
+
+    def start(self):
+        return jnp.zeros(())
+
+    def respond(self, memory, embedding, thorough=False):
+        return 1 / (1 + memory), memory + 1
+
+
+@pytest.mark.parametrize("iterations", [1, 19, 59, 1000])
+def test_a_game_has_as_many_rounds_as_asked_for(iterations):
+    policy, config = softmax_network(jax.random.key(0), (2, 2)), GameConfig(iterations=iterations)
+    _, distance = play(jax.random.key(0), policy, jnp.zeros((4, 2)), Counter(), config, memory=0.0)
+    assert 1 / float(distance) ** 2 - 1 == pytest.approx(iterations, rel=1e-3)
+
+
+@pytest.mark.parametrize(("updates", "most"), [(1, 30), (30, 30), (59, 30), (2000, 30), (5, 2)])
+def test_intervals_cover_every_update_once_and_evenly(updates, most):
+    parts = [range(*interval) for interval in intervals(updates, most).tolist()]
+    assert [t for part in parts for t in part] == list(range(updates))
+    assert len(parts) == min(updates, most)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -14,7 +14,7 @@ from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy
 from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
-from hyrlo.distances import mmd2
+from hyrlo.distances import Compared, StateUnits, mmd2
 from hyrlo.forward import goals as g
 from hyrlo.forward.density import DensityConfig, density_ratio
 from hyrlo.forward.dynamics import (
@@ -94,6 +94,26 @@ def test_an_ended_episode_stays_where_it_is():
     np.testing.assert_array_equal(dynamics(absorbing, jnp.ones((1, 2)), NO_PAST), absorbing)
 
 
+def test_the_flag_alone_has_the_gradient_of_ending_and_hands_it_on():
+    """A state does not move towards the absorbing one as ending gets likelier: more of the episodes end."""
+    dynamics = create_dynamics(KEY, SPEC, Whitening(jnp.zeros(3), jnp.ones(3)), DynamicsConfig(hidden=8))
+    state, action = jnp.array([[0.5, -0.5, 0.0]]), jnp.ones((1, 2))
+
+    def with_logit(logit):
+        shifted = eqx.tree_at(lambda d: d.network.biases[-1], dynamics, dynamics.network.biases[-1].at[-1].set(logit))
+        weights = shifted.network.weights[-1].at[:, -1].set(0.0)
+        return eqx.tree_at(lambda d: d.network.weights[-1], shifted, weights)
+
+    def after(logit, steps):
+        now = with_logit(logit)(state, action, NO_PAST)
+        return now[0] if steps == 1 else with_logit(-9.0)(now, action, NO_PAST)[0]
+
+    for logit in (-1.0, 1.0):
+        slope = float(jax.grad(jax.nn.sigmoid)(logit))
+        for steps in (1, 2):
+            np.testing.assert_allclose(jax.jacobian(after)(logit, steps), [0.0, 0.0, slope], rtol=1e-3, atol=1e-6)
+
+
 def test_the_flag_of_ended_episodes_is_no_news_of_the_past():
     dynamics = create_dynamics(KEY, SPEC, Whitening(jnp.zeros(3), jnp.ones(3)), DynamicsConfig(hidden=8, history=True))
     state, action, past = jnp.ones((1, 3)).at[0, -1].set(0.0), jnp.ones((1, 2)), jnp.full((1, 5), 0.001)
@@ -119,7 +139,7 @@ def test_importance_weights_are_density_ratios():
 def test_goals_are_the_means_of_features_of_kernels_of_several_widths():
     data, shift, scale = drifting(3, n=400), jnp.zeros(1), jnp.full(1, 0.5)
     frequencies = jax.random.normal(KEY, (1, 4000))
-    goals = g.GoalMaker(data, frequencies, Whitening(shift, scale), False, "all", 0.0).after(1, 3, 3)
+    goals = g.GoalMaker(data, frequencies, StateUnits(Whitening(shift, scale)), "all", 0.0).after(1, 3, 3)
     np.testing.assert_array_equal(goals.real, [True, True, False])
     x, y = (jnp.asarray(data.at(h)) / 0.5 for h in (2, 3))
     widths = np.asarray(jnp.median(jnp.abs(frequencies[:, :4] / goals.frequencies[0, :, :4]), axis=0)) / np.array(
@@ -127,7 +147,7 @@ def test_goals_are_the_means_of_features_of_kernels_of_several_widths():
     )
     np.testing.assert_allclose(widths, widths[0], rtol=1e-5)
     exact = np.mean([mmd2(x, y, bandwidth=float(widths[0]) * w) for w in g.WIDTHS])
-    seen = g.random_features(y, goals.frequencies[0], jnp.ones(()))
+    seen = g.compared_features(Compared.plain(y), goals.frequencies[0], jnp.ones(()))
     assert float(jnp.sum((seen.mean(axis=0) - goals.means[0]) ** 2)) == pytest.approx(exact, rel=0.1)
 
 
@@ -136,13 +156,12 @@ def test_goals_by_the_spread_of_their_own_step():
     data = drifting(3, n=400)
     frequencies = jax.random.normal(KEY, (1, 64))
     for scale, own in ((0.5, 0.1), (4.0, 0.4)):
-        goals = g.GoalMaker(data, frequencies, Whitening(jnp.zeros(1), jnp.full(1, scale)), False, "step", 0.5).after(
-            1, 3, 2
-        )
-        np.testing.assert_allclose(goals.whitening.scale, own, rtol=0.15)
-        np.testing.assert_allclose(goals.whitening.shift[:, 0], [0.4, 0.6], atol=0.03)
+        of_all = StateUnits(Whitening(jnp.zeros(1), jnp.full(1, scale)))
+        whitening = g.GoalMaker(data, frequencies, of_all, "step", 0.5).after(1, 3, 2).units.whitening
+        np.testing.assert_allclose(whitening.scale, own, rtol=0.15)
+        np.testing.assert_allclose(whitening.shift[:, 0], [0.4, 0.6], atol=0.03)
     white = jnp.array([[1.0], [3.0]])
-    moments = g.embed(white, frequencies, 0.5)[:, 128:]
+    moments = g.embed(Compared.plain(white), frequencies, 0.5)[:, 129:]
     np.testing.assert_allclose(moments @ moments.T, 0.5 * (white @ white.T) + 0.25 * (white**2 @ white.T**2), rtol=1e-5)
 
 
@@ -155,11 +174,11 @@ def leaning(n: int, lean: float, key: int) -> np.ndarray:
 def test_joint_units_are_those_without_correlations():
     data = ObservationDataset((leaning(4000, 0.9, 0),) * 2)
     one, frequencies = jnp.ones(2), jax.random.normal(KEY, (2, 64))
-    goals = g.GoalMaker(data, frequencies, Whitening(0 * one, one), False, "joint", 0.0).after(0, 1, 1)
-    white = jax.tree.map(lambda x: x[0], goals.whitening)(jnp.asarray(data.at(1))) @ goals.turn[0]
+    goals = g.GoalMaker(data, frequencies, StateUnits(Whitening(0 * one, one)), "joint", 0.0).after(0, 1, 1)
+    white = jax.tree.map(lambda x: x[0], goals.units)(jnp.asarray(data.at(1))).white @ goals.turn[0]
     np.testing.assert_allclose(np.cov(white.T), np.eye(2), atol=0.05)
     flat = jnp.asarray(leaning(4000, 0.9999, 0))  # a direction without variance is not blown up
-    turned = flat @ g.decorrelating(flat, jnp.full(4000, 1 / 4000))
+    turned = flat @ g.decorrelating(Compared.plain(flat), jnp.full(4000, 1 / 4000))
     assert float((turned @ jnp.array([1.0, -1.0])).std()) < 0.1
 
 
@@ -170,7 +189,7 @@ def test_joint_units_show_what_correlations_hide():
     found, same = (jnp.asarray(leaning(2000, lean, 1)) for lean in (0.9, 0.98))
     far = {}
     for units in ("step", "joint"):
-        goals = g.GoalMaker(data, frequencies, Whitening(0 * one, one), False, units, 0.0).after(0, 1, 1)
+        goals = g.GoalMaker(data, frequencies, StateUnits(Whitening(0 * one, one)), units, 0.0).after(0, 1, 1)
         goal = jax.tree.map(lambda x: x[0], goals)
         far[units], floor = (
             float(g.unbiased_distance2(g.features_of(x, goal, 0.0), goal.means)) for x in (found, same)
@@ -187,15 +206,6 @@ def test_the_unit_of_a_change_is_no_less_than_asked_for():
         dynamics = create_dynamics(KEY, spec, Whitening(jnp.zeros(1), jnp.full(1, 5.0)), config)
         learned, _ = learn_dynamics(KEY, dynamics, memory, memory, config)
         np.testing.assert_allclose([dynamics.step_scale[0], learned.step_scale[0]], 5 * least, rtol=1e-5)
-
-
-def test_the_spread_of_a_step_is_that_of_episodes_that_go_on():
-    states = jnp.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    own = g.own_whitening(states, jnp.full(4, 0.25), Whitening.identity(2), True)
-    np.testing.assert_allclose(own.shift, [2.0, 0.0])
-    np.testing.assert_allclose(own.scale, [1.0, g.LEAST_SPREAD])
-    own = g.own_whitening(states[2:], jnp.full(2, 0.5), Whitening.identity(2), True)
-    np.testing.assert_allclose(own.shift, [0.0, 1.0])  # all have ended
 
 
 def test_a_share_of_each_batch_is_of_the_steps_at_hand():
@@ -310,7 +320,7 @@ def test_each_policy_ahead_is_moved_by_its_own_steps():
     states = jax.random.normal(KEY, (50, 1))
     starts = Starts(states, states, states[:, 0], states, jnp.zeros((50, 2)))
     frequencies = jax.random.normal(KEY, (1, 8))
-    goals = g.GoalMaker(drifting(2), frequencies, Whitening(0 * one, one), False, "all", 0.0).after(0, 2, 2)
+    goals = g.GoalMaker(drifting(2), frequencies, StateUnits(Whitening(0 * one, one)), "all", 0.0).after(0, 2, 2)
     dynamics = create_dynamics(KEY, spec, Whitening(0 * one, one), config.dynamics)
     moved = descend(KEY, policies, starts, goals, ThroughModel(dynamics, 1, 0.0), config)[0].log_std
     assert (np.abs(np.asarray(moved - policies.log_std)).max(axis=1) > 1e-5).all()

@@ -8,6 +8,7 @@ import pytest
 import hyrlo
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Mixture
+from hyrlo.distances import StateUnits
 from hyrlo.forward.seek import SeekConfig, density_ratio, seek
 from hyrlo.runs.directory import MemoryRun
 from tests.locks import always
@@ -32,7 +33,8 @@ def test_density_ratio_of_clusters_is_the_ratio_of_their_shares():
 
     kind, online = clusters([0.02, 0.18, 0.8])
     _, offline = clusters([0.2, 0.1, 0.7])
-    ratio = np.asarray(density_ratio(jax.random.key(0), online, offline, jnp.full(4000, 1 / 4000), SeekConfig()))
+    units = StateUnits.of(offline, ends=False)
+    ratio = np.asarray(density_ratio(jax.random.key(0), online, offline, jnp.full(4000, 1 / 4000), units, SeekConfig()))
     means = [ratio[kind == k].mean() for k in range(3)]
     np.testing.assert_allclose(means, [10, 0.1 / 0.18, 0.7 / 0.8], rtol=0.25)
 

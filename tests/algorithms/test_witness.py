@@ -16,6 +16,8 @@ from hyrlo.core.errors import HyrloError
 from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.networks import MLP
 from hyrlo.core.regression import LatentProjection, RegressionData
+from hyrlo.core.whitening import Whitening
+from hyrlo.distances import StateUnits
 from hyrlo.forward import witness as w
 from hyrlo.forward.fail import fail
 from hyrlo.forward.importance import ImportanceConfig
@@ -26,6 +28,7 @@ from hyrlo.theory.finite import FiniteMDP
 from tests.algorithms.test_exact import ACTIONS, HORIZON, STATES, behaviour, probabilities
 
 KEY = jax.random.key(0)
+UNITS = StateUnits(Whitening.identity(4))
 
 
 @settings(max_examples=15, deadline=None)
@@ -74,8 +77,8 @@ def test_regression_counts_give_the_regressed_mean_of_any_function():
 
 def test_random_functions_are_bounded_differ_and_follow_the_seed():
     states = 5 * jax.random.normal(KEY, (200, 4))
-    config = w.RandomValues(functions=8)
-    draw = lambda seed: w.random_functions(jax.random.key(seed), states, states, 3, config)(states, 1)  # noqa: E731
+    config, weights = w.RandomValues(functions=8), jnp.full(200, 1 / 200)
+    draw = lambda seed: w.random_functions(jax.random.key(seed), states, states, weights, UNITS, 3, config)(states, 1)  # noqa: E731
     values = draw(1)
     assert values.shape == (8, 200, 3)
     assert float(values.min()) >= 0
@@ -93,8 +96,8 @@ def network_problem(restarts=4, **options):
     online, offline = jax.random.normal(KEY, (150, 1)), 0.3 * jax.random.normal(jax.random.key(1), (100, 1))
     config = w.ValueNetwork(hidden=4, restarts=restarts, **options)
     counts = w.ImportanceCounts(jnp.arange(150) % 2)
-    weights = jnp.full(100, 0.01)
-    problem = w.NetworkWitnesses.create(jax.random.key(2), counts, online, offline, weights, 2, config)
+    weights, units = jnp.full(100, 0.01), StateUnits.of(offline, ends=False)
+    problem = w.NetworkWitnesses.create(jax.random.key(2), counts, online, offline, weights, units, 2, config)
     return problem, jnp.full(150, 1 / 150)
 
 

@@ -119,7 +119,8 @@ class HyqLearner(NamedTuple):
 
 
 def create_learner(key: PRNGKeyArray, spec: Spec, config: Any) -> HyqLearner:
-    create = lambda key: LatentQ.create(key, spec.observation_size, spec.actions, config.latents)  # noqa: E731
+    size = spec.observation_size + isinstance(config, HyqProjectionConfig)  # the projection finds an offset, too
+    create = lambda key: LatentQ.create(key, size, spec.actions, config.latents)  # noqa: E731
     qs = jax.vmap(create)(jax.random.split(key, spec.horizon))
     optimisers = jax.vmap(lambda q: adam(config).init(turned(q)))(qs) if isinstance(config, HyqSgdConfig) else ()
     return HyqLearner(Stack(Greedy(qs)), optimisers)
@@ -177,7 +178,7 @@ class Regression(NamedTuple):
 
     q: LatentQ
     optimiser: optax.OptState
-    neighbour: Float[Array, "obs latents"]
+    neighbour: Float[Array, "rows latents"]
     tuples: Tuples
     targets: Float[Array, " n"]
     rows: Rows

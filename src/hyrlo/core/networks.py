@@ -83,7 +83,7 @@ class Dynamics(eqx.Module):
     States that are observed in part, such as positions without velocities, are hard to foresee without.
 
     An ended episode is a state of zeros with a last dimension of 1, and stays there. Ending is decided by the sign of a
-    logit, with the gradient of its probability (straight-through).
+    logit; the last dimension has the gradient of its probability (straight-through), of this step and of those before.
     """
 
     network: MLP
@@ -96,11 +96,12 @@ class Dynamics(eqx.Module):
         self, states: Float[Array, "n obs"], actions: Float[Array, "n act"], past: Float[Array, "n past"]
     ) -> tuple[Float[Array, "n obs"], Float[Array, " n"]]:
         """The change in units of `step_scale`, and the logit of ending."""
+        size = states.shape[1]
+        if self.ends:  # the flag never changes in what was learned from
+            states = states.at[:, -1].set(0.0)
+            past = past.at[:, size - 1].set(0.0) if self.history else past
         inputs = [self.whitening(states), jnp.clip(actions, -1.0, 1.0)]
         if self.history:
-            size = states.shape[1]
-            if self.ends:  # the flag never changes in what was learned from
-                past = past.at[:, size - 1].set(0.0)
             changes = Whitening(jnp.zeros(size), self.step_scale)(past[:, :size])
             inputs += [changes, jnp.clip(past[:, size:], -1.0, 1.0)]
         raw = self.network(jnp.concatenate(inputs, axis=1))
@@ -113,16 +114,24 @@ class Dynamics(eqx.Module):
         moved = states + change * self.step_scale
         if not self.ends:
             return moved
-        soft = jax.nn.sigmoid(logit)
-        ended = jnp.where(states[:, -1] > 0.5, 1.0, (logit > 0) + soft - jax.lax.stop_gradient(soft))[:, None]
+        soft, before = jax.nn.sigmoid(logit), states[:, -1]
+        now = jnp.where(before > 0.5, 0.0, (logit > 0) + soft - jax.lax.stop_gradient(soft))
+        ended = (before + (1 - before) * now)[:, None]
         absorbing = jnp.zeros(states.shape[1]).at[-1].set(1.0)
-        return ended * absorbing + (1 - ended) * moved.at[:, -1].set(0.0)
+        return ended * absorbing + (1 - jax.lax.stop_gradient(ended)) * moved.at[:, -1].set(0.0)
+
+
+def latent_state(states: Float[Array, "n obs"], encoder: Float[Array, "rows latents"]) -> Float[Array, "n latents"]:
+    """`softmax(E s)`, or `softmax(E s + c)` where the encoder has one row more than states have dimensions, which is c."""
+    size = states.shape[1]
+    return jax.nn.softmax(states @ encoder[:size] + encoder[size:].sum(axis=0))
 
 
 class LatentQ(eqx.Module):
     """HyQ's form: `Q(s, a) = head(softmax(E s) ⊗ onehot(a))`, a small latent state times the action."""
 
-    encoder: Float[Array, "obs latents"]
+    encoder: Float[Array, "rows latents"]
+    """Of as many rows as states have dimensions, or one more (`latent_state`)."""
     head: Float[Array, "latents actions"]
     bias: Float[Array, ""]
 
@@ -135,7 +144,7 @@ class LatentQ(eqx.Module):
         return cls(orthogonal(encoder_key, (observations, latents)), head, jnp.zeros(()))
 
     def __call__(self, states: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
-        return jax.nn.softmax(states @ self.encoder) @ self.head + self.bias
+        return latent_state(states, self.encoder) @ self.head + self.bias
 
 
 class OptimisticQ(eqx.Module):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.core.networks import Network
+from hyrlo.core.networks import Network, latent_state
 
 Step = int | Int[Array, ""]
 Actions = Int[Array, " n"] | Float[Array, "n act"]
@@ -104,13 +104,13 @@ class Softmax(Policy):
 
 
 class LatentSoftmax(Policy):
-    """A categorical policy of a small soft latent state: logits are linear in `softmax(E s)`."""
+    """A categorical policy of a small soft latent state: logits are linear in `softmax(E s + c)`."""
 
-    encoder: Float[Array, "obs latents"]
+    encoder: Float[Array, "obs+1 latents"]
     table: Network
 
     def logits(self, observations: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
-        return self.table(jax.nn.softmax(observations @ self.encoder))
+        return self.table(latent_state(observations, self.encoder))
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.categorical(key, self.logits(observations))

@@ -17,7 +17,9 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.errors import HyrloError, check_positive
-from hyrlo.core.networks import MLP, LatentQ
+from hyrlo.core.intervals import intervals
+from hyrlo.core.networks import MLP, LatentQ, latent_state
+from hyrlo.core.whitening import moments
 
 CHECKS = 30  # how often in a fit the held-out loss is looked at
 NEAR = 0.1  # a restart is near the best if it explains this share less of what can be explained
@@ -60,7 +62,7 @@ class LatentProjection(FitConfig):
     directions: int = 8
     """The encoder sees the states along this many principal directions; fewer overfit less."""
     decay: float = 0.01
-    """L2 penalty on the encoder, for states and targets of variance one."""
+    """L2 penalty on the encoder but for its offset, for states and targets of variance one."""
     ridge: float = 1.0
     """Pseudo-samples per latent state and action, all at the prior."""
 
@@ -145,19 +147,19 @@ class MinibatchQ(eqx.Module):
 class LatentRegression(eqx.Module):
     """`E[y | s, a]` as a table over a soft latent state of `s` and the action, for any number of targets."""
 
-    encoder: Float[Array, "obs latents"]
+    encoder: Float[Array, "rows latents"]
     head: Float[Array, "actions latents targets"]
     mean: Float[Array, " targets"]
 
     @classmethod
     def project(
-        cls, encoder: Float[Array, "obs latents"], samples: RegressionData, config: LatentFit
+        cls, encoder: Float[Array, "rows latents"], samples: RegressionData, config: LatentFit
     ) -> LatentRegression:
         """The best head for a given encoder: ridge regression in closed form, one small system per action."""
         return projection(encoder, samples, config.ridge, config.prior)[0]
 
     def latents(self, states: Float[Array, "n obs"]) -> Float[Array, "n latents"]:
-        return jax.nn.softmax(states @ self.encoder)
+        return latent_state(states, self.encoder)
 
     def loss(self, samples: RegressionData) -> Float[Array, ""]:
         predicted = jnp.einsum("na,nk,akt->nt", samples.actions, self.latents(samples.states), self.head) + self.mean
@@ -165,13 +167,17 @@ class LatentRegression(eqx.Module):
 
 
 def projection(
-    encoder: Float[Array, "obs latents"], samples: RegressionData, ridge: float, prior: Literal["mean", "zero"] = "mean"
+    encoder: Float[Array, "rows latents"],
+    samples: RegressionData,
+    ridge: float,
+    prior: Literal["mean", "zero"] = "mean",
 ) -> tuple[LatentRegression, Float[Array, ""]]:
     """The regression with the best head, and its loss on the same samples.
 
     Both follow from sums over the samples. Samples are the last axis throughout: such products are several times faster.
     """
-    latents = jax.nn.softmax(encoder.T @ samples.states.T, axis=0)
+    size = samples.states.shape[1]  # a further row is an offset, as in `latent_state`
+    latents = jax.nn.softmax(encoder[:size].T @ samples.states.T + encoder[size:].sum(axis=0)[:, None], axis=0)
     mean = samples.targets.mean(axis=0) * (prior == "mean")
     centred = samples.targets.T - mean[:, None]
     n, shape = len(samples.states), (samples.actions.shape[1], len(latents), -1)
@@ -189,14 +195,13 @@ class EncoderSearch(eqx.Module):
     config: LatentProjection = eqx.field(static=True)
     stops_early: bool = eqx.field(static=True, default=False)
 
-    def start(self, key: PRNGKeyArray, samples: RegressionData) -> Float[Array, "directions latents"]:
-        return jax.random.normal(key, (samples.states.shape[1], self.config.latents))
+    def start(self, key: PRNGKeyArray, samples: RegressionData) -> Float[Array, "directions+1 latents"]:
+        return jax.random.normal(key, (samples.states.shape[1] + 1, self.config.latents))
 
     def train_loss(self, key: PRNGKeyArray, parameters: Any, train: RegressionData) -> Float[Array, ""]:
         variance = jnp.sum(jnp.var(train.targets, axis=0)) + 1e-12
-        return projection(parameters, train, self.config.ridge, self.config.prior)[
-            1
-        ] / variance + self.config.decay * jnp.sum(parameters**2)
+        loss = projection(parameters, train, self.config.ridge, self.config.prior)[1]
+        return loss / variance + self.config.decay * jnp.sum(parameters[:-1] ** 2)  # not on the offset
 
     def test_loss(self, parameters: Any, train: RegressionData, test: RegressionData) -> Float[Array, ""]:
         return LatentRegression.project(parameters, train, self.config).loss(test)
@@ -217,17 +222,17 @@ def run_restarts(
     if warm is not None:
         restarts = jax.tree.map(lambda many, some: many.at[: len(some)].set(some), restarts, warm)
 
-    def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:
+    def update(t: Int[Array, ""], learner: tuple) -> tuple:
         def one(parameters: Any, state: Any) -> tuple[Any, Any]:
             gradient = jax.grad(lambda p: problem.train_loss(jax.random.fold_in(batch_key, t), p, train))(parameters)
             updates, state = optimiser.update(gradient, state)
             return optax.apply_updates(parameters, updates), state
 
-        return jax.vmap(one)(*carry), None
+        return jax.vmap(one)(*learner)
 
-    def updates_and_check(carry: tuple, ts: Int[Array, " updates"]) -> tuple[tuple, None]:
+    def updates_and_check(carry: tuple, interval: Int[Array, " 2"]) -> tuple[tuple, None]:
         learner, best, best_loss = carry
-        learner, _ = jax.lax.scan(update, learner, ts)
+        learner = jax.lax.fori_loop(interval[0], interval[1], update, learner)
         now = jax.vmap(lambda p: problem.test_loss(p, train, test))(learner[0])
         if not problem.stops_early:
             return (learner, learner[0], now), None
@@ -235,9 +240,7 @@ def run_restarts(
         return (learner, choose(now < best_loss, learner[0], best), jnp.minimum(now, best_loss)), None
 
     start = ((restarts, jax.vmap(optimiser.init)(restarts)), restarts, jnp.full(config.restarts, jnp.inf))
-    checks = min(CHECKS, config.updates)
-    schedule = jnp.arange(config.updates - config.updates % checks).reshape(checks, -1)
-    (_, best, losses), _ = jax.lax.scan(updates_and_check, start, schedule)
+    (_, best, losses), _ = jax.lax.scan(updates_and_check, start, intervals(config.updates, CHECKS))
     baseline = jnp.mean(jnp.sum((test.targets - train.targets.mean(axis=0)) ** 2, axis=1))
     return best, losses, baseline
 
@@ -264,16 +267,38 @@ def search(
     return best, FitReport(best_loss, float(baseline), attempt)
 
 
-@eqx.filter_jit
-def principal_directions(states: Float[Array, "n obs"], most: int) -> Float[Array, "obs directions"]:
-    """The directions in which the states vary most, scaled so that they vary by one along each.
+class PrincipalDirections(eqx.Module):
+    """Coordinates along which states vary most, each of mean 0 and variance 1.
 
-    Directions in which they do not vary at all are zero: scaled up, they would drown the others.
+    They are those of whitened states, so that no unit and no offset of a single dimension matters. An encoder of the
+    coordinates is one of the states, with an offset, and the other way round.
     """
-    variances, directions = jnp.linalg.eigh(jnp.cov(states.T))
-    most = min(most, states.shape[1])
-    varying = variances[-most:] > 1e-5 * variances[-1]
-    return directions[:, -most:] * jnp.where(varying, 1 / jnp.sqrt(variances[-most:] + 1e-6), 0.0)
+
+    mean: Float[Array, " obs"]
+    directions: Float[Array, "obs k"]
+
+    @classmethod
+    def of(cls, states: Float[Array, "n obs"], most: int) -> PrincipalDirections:
+        """Directions in which states do not vary at all are zero: scaled up, they would drown the others."""
+        mean, deviation = moments(states)
+        inverse = jnp.where(deviation > 0, 1 / jnp.where(deviation > 0, deviation, 1.0), 0.0)
+        white = (states - mean) * inverse
+        variances, directions = jnp.linalg.eigh(white.T @ white / len(white))
+        most = min(most, states.shape[1])
+        varying = variances[-most:] > 1e-5 * variances[-1]
+        scales = jnp.where(varying, 1 / jnp.sqrt(variances[-most:] + 1e-6), 0.0)
+        return cls(mean, inverse[:, None] * directions[:, -most:] * scales)
+
+    def __call__(self, states: Float[Array, "n obs"]) -> Float[Array, "n k"]:
+        return (states - self.mean) @ self.directions
+
+    def encoder_of_states(self, inside: Float[Array, "k+1 latents"]) -> Float[Array, "obs+1 latents"]:
+        encoder = self.directions @ inside[:-1]
+        return jnp.append(encoder, inside[-1:] - self.mean @ encoder, axis=0)
+
+    def encoder_inside(self, encoder: Float[Array, "obs+1 latents"]) -> Float[Array, "k+1 latents"]:
+        inside = jnp.linalg.lstsq(self.directions, encoder[:-1])[0]
+        return jnp.append(inside, encoder[-1:] + self.mean @ encoder[:-1], axis=0)
 
 
 @eqx.filter_jit
@@ -288,39 +313,40 @@ def sharpen(
 
 
 def refit_encoder(
-    key: PRNGKeyArray, samples: RegressionData, warm: Float[Array, "w obs latents"], config: LatentProjection
-) -> tuple[Float[Array, "obs latents"], Float[Array, ""]]:
+    key: PRNGKeyArray, samples: RegressionData, warm: Float[Array, "w obs+1 latents"], config: LatentProjection
+) -> tuple[Float[Array, "obs+1 latents"], Float[Array, ""]]:
     """As `fit_encoder` under `jit`: one round of restarts, the first of them from `warm`, and the held-out loss."""
-    directions = principal_directions(samples.states, config.directions)
-    inside = samples._replace(states=samples.states @ directions)
-    started = jax.vmap(lambda encoder: jnp.linalg.lstsq(directions, encoder)[0])(warm)
+    directions = PrincipalDirections.of(samples.states, config.directions)
+    inside = samples._replace(states=directions(samples.states))
+    started = jax.vmap(directions.encoder_inside)(warm)
     found, losses, _ = run_restarts(key, EncoderSearch(config), inside, started, config)
-    return directions @ sharpen(found[jnp.argmin(losses)], inside, config), losses.min()
+    return directions.encoder_of_states(sharpen(found[jnp.argmin(losses)], inside, config)), losses.min()
 
 
 def fit_encoder(
     key: PRNGKeyArray,
     samples: RegressionData,
     config: LatentProjection,
-    warm: Float[Array, "obs latents"] | None = None,
-) -> tuple[Float[Array, "obs latents"], FitReport]:
+    warm: Float[Array, "obs+1 latents"] | None = None,
+) -> tuple[Float[Array, "obs+1 latents"], FitReport]:
     """The encoder of the soft latent state that best predicts the targets, searched among the principal directions."""
-    directions = principal_directions(samples.states, config.directions)
-    inside = samples._replace(states=samples.states @ directions)
-    warm = None if warm is None else jnp.linalg.lstsq(directions, warm)[0]
+    directions = eqx.filter_jit(PrincipalDirections.of)(samples.states, config.directions)
+    inside = samples._replace(states=directions(samples.states))
+    warm = None if warm is None else directions.encoder_inside(warm)
     found, report = search(key, EncoderSearch(config), inside, config, warm)
-    return directions @ sharpen(found, inside, config), report
+    return directions.encoder_of_states(sharpen(found, inside, config)), report
 
 
 def create_q(key: PRNGKeyArray, observations: int, actions: int, config: FitConfig) -> LatentQ | MLP:
     if isinstance(config, MlpSgd):
         return MLP.create(key, (observations, config.hidden, actions))
     assert isinstance(config, LatentProjection | LatentSgd)
-    return LatentQ.create(key, observations, actions, config.latents)
+    offset = isinstance(config, LatentProjection)
+    return LatentQ.create(key, observations + offset, actions, config.latents)
 
 
 @eqx.filter_jit
-def latent_q(encoder: Float[Array, "obs latents"], samples: RegressionData, config: LatentFit) -> LatentQ:
+def latent_q(encoder: Float[Array, "rows latents"], samples: RegressionData, config: LatentFit) -> LatentQ:
     regression = LatentRegression.project(encoder, samples, config)
     return LatentQ(encoder, regression.head[..., 0].T, regression.mean[0])
 

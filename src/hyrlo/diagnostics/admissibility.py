@@ -126,7 +126,7 @@ def reach(
     compared = {}
     for number, (name, policy) in enumerate(policies.items()):
         states = roll_in_states(model, policy, config.episodes, 2_000_000 + 1000 * number + seed)
-        compared[name] = compare(states, data.steps, config.test, seed)
+        compared[name] = compare(states, data.steps, config.test, seed, model.spec.ends)
     return step_reports(compared, data, config)
 
 

@@ -1,5 +1,7 @@
 """Maximum mean discrepancy with the RBF kernel `k(x, y) = exp(-|x - y|² / 2σ²)`, σ by the median trick.
 
+States are compared in the units of `StateUnits`, with *ended* as a place of its own (units.py).
+
 Two forms of the same IPM: exact, in blocks so that memory grows with N and not with N², and by random Fourier features.
 All estimates keep the kernel's diagonal (V-statistics): dropping it rewards weights that collapse onto few samples.
 """
@@ -12,9 +14,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from hyrlo.core.networks import pick
+from hyrlo.distances.units import Compared
 
 BLOCK = 512
 
@@ -24,15 +27,42 @@ def squared_distances(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[A
     return jnp.maximum(square, 0.0)
 
 
-def median_bandwidth(x: Float[Array, "n d"], y: Float[Array, "m d"], most: int = 256) -> Float[Array, ""]:
-    """σ: the median distance within the pool of at most `most` evenly spaced samples each of `x` and `y`."""
-    thin = [s[jnp.linspace(0, len(s) - 1, min(most, len(s))).astype(int)] for s in (x, y)]
-    pool = jnp.concatenate(thin)
+def median_bandwidth(
+    x: Float[Array, "n d"],
+    y: Float[Array, "m d"],
+    x_counts: Bool[Array, " n"] | None = None,
+    y_counts: Bool[Array, " m"] | None = None,
+    most: int = 256,
+) -> Float[Array, ""]:
+    """σ: the median distance within the pool of at most `most` evenly spaced samples each of `x` and `y`, of those that
+    count."""
+    parts = [evenly_spaced(s, counts, most) for s, counts in ((x, x_counts), (y, y_counts))]
+    pool, real = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     above = jnp.triu_indices(len(pool), k=1)
-    squares = squared_distances(pool, pool)[above]
-    median = jnp.median(squares)
+    squares = jnp.where((real[:, None] & real)[above], squared_distances(pool, pool)[above], jnp.nan)
+    median = jnp.nanmedian(squares)
     # If more than half of the pairs are equal, up to rounding, take 1.
-    return jnp.where(median > 1e-5 * squares.max(), jnp.sqrt(median), 1.0)
+    return jnp.where(median > 1e-5 * jnp.nanmax(squares), jnp.sqrt(median), 1.0)
+
+
+def evenly_spaced(
+    x: Float[Array, "n d"], counts: Bool[Array, " n"] | None, most: int
+) -> tuple[Float[Array, "k d"], Bool[Array, " k"]]:
+    """At most `most` of the samples that count, and which of the rows are such."""
+    counts = jnp.ones(len(x), bool) if counts is None else counts
+    total, order = counts.sum(), jnp.argsort(~counts, stable=True)
+    rows = (jnp.arange(min(most, len(x))) * jnp.maximum(total / most, 1.0)).astype(int)
+    return x[order[jnp.minimum(rows, len(x) - 1)]], rows < total
+
+
+def compared_bandwidth(
+    x: Compared, y: Compared, x_weights: Array | None = None, y_weights: Array | None = None, most: int = 256
+) -> Float[Array, ""]:
+    """σ by the states of episodes that go on, of those with a weight."""
+    x_counts, y_counts = (
+        (s.ended < 0.5) & (True if weights is None else weights > 0) for s, weights in ((x, x_weights), (y, y_weights))
+    )
+    return median_bandwidth(x.white, y.white, x_counts, y_counts, most)
 
 
 def kernel_mean(
@@ -46,6 +76,20 @@ def kernel_mean(
         return jnp.exp(-squared_distances(block, points) / (2 * bandwidth**2)) @ weights
 
     return jax.lax.map(one_block, padded).reshape(-1)[: len(at)]
+
+
+def compared_kernel(x: Compared, y: Compared, bandwidth: Float[Array, ""]) -> Float[Array, "n m"]:
+    """The kernel with *ended* as a place of its own."""
+    states = jnp.exp(-squared_distances(x.white, y.white) / (2 * bandwidth**2))
+    return jnp.outer(1 - x.ended, 1 - y.ended) * states + jnp.outer(x.ended, y.ended)
+
+
+def compared_mean(
+    at: Compared, points: Compared, weights: Float[Array, " m"], bandwidth: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """`Σ_j weights_j k(at_i, points_j)` with the same kernel, a block of rows at a time."""
+    states = kernel_mean(at.white, points.white, weights * (1 - points.ended), bandwidth)
+    return (1 - at.ended) * states + at.ended * (weights @ points.ended)
 
 
 @jax.jit
@@ -73,6 +117,14 @@ def random_features(
 ) -> Float[Array, "n 2f"]:
     """Features whose inner product is the RBF kernel in expectation over standard normal `frequencies`."""
     return jnp.concatenate(cos_sin(x @ (frequencies / bandwidth)), axis=1) / jnp.sqrt(frequencies.shape[1])
+
+
+def compared_features(
+    x: Compared, frequencies: Float[Array, "d f"], bandwidth: Float[Array, ""]
+) -> Float[Array, "n 2f+1"]:
+    """`[(1 − e) φ(s), e]`: random features of states, and whether the episode has ended."""
+    states = random_features(x.white, frequencies, bandwidth)
+    return jnp.concatenate([(1 - x.ended)[:, None] * states, x.ended[:, None]], axis=1)
 
 
 @jax.custom_jvp
@@ -151,7 +203,7 @@ class ExactMMD(eqx.Module):
     The offline mean is the same in every embedding, so it is not part of the coefficients.
     """
 
-    online: Float[Array, "n d"]
+    online: Compared
     actions: Int[Array, " n"]
     offline_values: Float[Array, " n"]
     offline_norm2: Float[Array, ""]
@@ -160,19 +212,19 @@ class ExactMMD(eqx.Module):
     @classmethod
     def create(
         cls,
-        online: Float[Array, "n d"],
+        online: Compared,
         actions: Int[Array, " n"],
-        offline: Float[Array, "m d"],
+        offline: Compared,
         offline_weights: Float[Array, " m"],
     ) -> ExactMMD:
-        width = median_bandwidth(online, offline)
-        norm2 = offline_weights @ kernel_mean(offline, offline, offline_weights, width)
-        return cls(online, actions, kernel_mean(online, offline, offline_weights, width), norm2, width)
+        width = compared_bandwidth(online, offline, None, offline_weights)
+        norm2 = offline_weights @ compared_mean(offline, offline, offline_weights, width)
+        return cls(online, actions, compared_mean(online, offline, offline_weights, width), norm2, width)
 
     def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Float[Array, " n"]:
         weights = policy.shape[1] * pick(policy, self.actions[batch])
-        return jnp.zeros(len(self.online)).at[batch].add(weights / len(batch))
+        return jnp.zeros(len(self.actions)).at[batch].add(weights / len(batch))
 
     def inner(self, witness: Float[Array, " n"], embedding: Float[Array, " n"]) -> Float[Array, ""]:
-        raw = embedding @ kernel_mean(self.online, self.online, witness, self.bandwidth)
+        raw = embedding @ compared_mean(self.online, self.online, witness, self.bandwidth)
         return raw - (witness + embedding) @ self.offline_values + self.offline_norm2

@@ -21,10 +21,9 @@ from hyrlo.baselines.rlpd import PRESETS as RLPD
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import load_policy
-from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
-from hyrlo.distances import mmd2
+from hyrlo.distances import StateUnits, mmd2
 from hyrlo.distances.two_sample import TestConfig, compare
 from hyrlo.envs import make
 from hyrlo.envs.hammer import NAME, HammerWorld
@@ -200,13 +199,10 @@ class Reference(NamedTuple):
 
 def distances2(found: list[np.ndarray], wanted: list[np.ndarray]) -> list[float]:
     """Squared MMD by step, in units of the spread there."""
-    everywhere = np.concatenate(wanted).std(axis=0)
-    by_step = []
+    everywhere, by_step = StateUnits.of_steps(wanted, ends=False), []
     for x, y in zip(found, wanted, strict=True):
-        spread_here = jnp.asarray(np.maximum(np.maximum(y.std(axis=0), 0.1 * everywhere), 1e-6))
-        whitening = Whitening(jnp.asarray(y.mean(axis=0)), spread_here)
-        white = (whitening(jnp.asarray(states)) for states in (x, y))
-        by_step.append(round(float(mmd2(*white)), 6))
+        units = everywhere.of_step(jnp.asarray(y), jnp.ones(len(y)))
+        by_step.append(round(float(mmd2(*(units(jnp.asarray(states)).white for states in (x, y)))), 6))
     return by_step
 
 

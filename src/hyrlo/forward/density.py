@@ -20,6 +20,7 @@ from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Gaussian, Policy, Stack
 from hyrlo.data.states import ObservationDataset
+from hyrlo.distances import StateUnits
 from hyrlo.forward import gradient
 from hyrlo.forward.fail import Estimator
 from hyrlo.forward.goals import Goals, features_of
@@ -51,10 +52,10 @@ class DensityEstimator(Estimator):
         if not spec.action_size:
             raise HyrloError("DensityConfig is for action vectors; for discrete actions use ImportanceConfig")
         self.spec, self.config = spec, config
-        whitening = gradient.offline_whitening(data, spec)
+        units = StateUnits.of_steps(data.steps, spec.ends)
         self.rounds, keys = config.rounds, Keys(key)
-        self.goal_maker = gradient.goal_maker(keys.features, data, spec, whitening, config)
-        self.policies = gradient.initial_policies(keys.policy, data, spec, 1, whitening, config)
+        self.goal_maker = gradient.goal_maker(keys.features, data, spec, units, config)
+        self.policies = gradient.initial_policies(keys.policy, data, spec, 1, units, config)
         self.seen: list[Starts] = []
 
     def start(self) -> Stack:

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec, Steps, TraceModel
@@ -22,6 +23,7 @@ from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy, Stack, switch
 from hyrlo.data.states import ObservationDataset, Padded
+from hyrlo.distances import StateUnits
 
 
 class Estimator(ABC):
@@ -96,6 +98,12 @@ def fail(model: TraceModel, source: ObservationDataset, config: ForwardConfig, k
     return estimator.forward(phase.state)
 
 
+@eqx.filter_jit
+def step_units(of_all: StateUnits, offline: Padded) -> StateUnits:
+    """Around the mean of the step, no finer than all offline states: else observation noise would be as large as the rest."""
+    return of_all.of_step(*offline, least=1.0)
+
+
 class OneStepEstimator(Estimator):
     """An estimator that finds each π_h from uniform actions at step h, in one round. Its state is the forward policy."""
 
@@ -103,6 +111,11 @@ class OneStepEstimator(Estimator):
         if spec.action_size:
             raise HyrloError("this estimator is for discrete actions; use --forward model (VectorModelConfig)")
         self.spec, self.data = spec, data
+        self.units = StateUnits.of_steps(data.steps, spec.ends)
+
+    def units_at(self, h: int) -> StateUnits:
+        """What states of step `h` are measured in: the offline ones decide, whatever the policies did."""
+        return step_units(self.units, self.data.padded(h))
 
     @abstractmethod
     def initial_policy(self) -> Policy:

@@ -26,9 +26,10 @@ from hyrlo.core.networks import MLP, Whitened
 from hyrlo.core.policies import Gaussian, Policy, Softmax, Stack
 from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
+from hyrlo.distances import StateUnits
 from hyrlo.forward.dynamics import as_vectors, pasts
 from hyrlo.forward.fail import ForwardConfig
-from hyrlo.forward.goals import GoalMaker, Goals, Units, own_whitening
+from hyrlo.forward.goals import GoalMaker, Goals, Units
 
 
 @dataclass(frozen=True)
@@ -159,12 +160,6 @@ def policy_at(policies: Policy, i: int | Int[Array, ""]) -> Policy:
     return jax.tree.map(lambda x: x[i], policies)
 
 
-def offline_whitening(data: ObservationDataset, spec: Spec) -> Whitening:
-    """By all offline states; where episodes can end, by those that have not."""
-    states = np.concatenate(data.steps)
-    return Whitening.of(states[states[:, -1] < 0.5] if spec.ends else states)
-
-
 def initial_policy(key: PRNGKeyArray, spec: Spec, whitening: Whitening, config: GradientConfig) -> Policy:
     sizes = (spec.observation_size, config.hidden, config.hidden, spec.action_size or spec.actions)
     network = Whitened.create(MLP.create(key, sizes, last_scale=0.01), whitening)
@@ -174,12 +169,12 @@ def initial_policy(key: PRNGKeyArray, spec: Spec, whitening: Whitening, config: 
 
 
 def initial_policies(
-    key: PRNGKeyArray, data: ObservationDataset, spec: Spec, block: int, whitening: Whitening, config: GradientConfig
+    key: PRNGKeyArray, data: ObservationDataset, spec: Spec, block: int, units: StateUnits, config: GradientConfig
 ) -> Stack:
     """The same policy for all blocks, each with the units of its own step where `config.units` says so."""
     if config.units == "all":
-        return Stack.repeat(initial_policy(key, spec, whitening, config), spec.horizon, block)
-    each = [own_whitening(*data.padded(h), whitening, spec.ends) for h in range(0, spec.horizon, block)]
+        return Stack.repeat(initial_policy(key, spec, units.whitening, config), spec.horizon, block)
+    each = [units.of_step(*data.padded(h)).whitening for h in range(0, spec.horizon, block)]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *each)
     return Stack(eqx.filter_vmap(lambda own: initial_policy(key, spec, own, config))(stacked), block)
 
@@ -191,10 +186,10 @@ def with_units_of(policy: Policy, own: Policy) -> Policy:
 
 
 def goal_maker(
-    key: PRNGKeyArray, data: ObservationDataset, spec: Spec, whitening: Whitening, config: GradientConfig
+    key: PRNGKeyArray, data: ObservationDataset, spec: Spec, units: StateUnits, config: GradientConfig
 ) -> GoalMaker:
-    frequencies = jax.random.normal(key, (spec.observation_size, config.features // 2))
-    return GoalMaker(data, frequencies, whitening, spec.ends, config.units, config.moments)
+    frequencies = jax.random.normal(key, (spec.observation_size - spec.ends, config.features // 2))
+    return GoalMaker(data, frequencies, units, config.units, config.moments)
 
 
 def steps_before(stop: int, horizon: int, n: int) -> Int[np.ndarray, "h n"]:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import equinox as eqx
 import jax
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import check_positive
+from hyrlo.core.networks import MLP, Whitened
 from hyrlo.core.policies import Softmax
 from hyrlo.data.states import ObservationDataset, Padded
-from hyrlo.distances import ExactMMD, ImportanceMMD
+from hyrlo.distances import ExactMMD, ImportanceMMD, StateUnits
 from hyrlo.forward.fail import ForwardConfig, OneStepEstimator
-from hyrlo.forward.minmax import Discriminator, GameConfig, UnitBall, play, softmax_network
+from hyrlo.forward.minmax import Discriminator, GameConfig, UnitBall, play
 from hyrlo.forward.witness import ExactMmd, ImportanceCounts, Mmd, WitnessConfig, next_features, value_discriminator
 
 
@@ -55,23 +57,40 @@ class ImportanceEstimator(OneStepEstimator):
         self.sizes = (spec.observation_size, config.hidden, spec.actions)
 
     def initial_policy(self) -> Softmax:
-        return softmax_network(jax.random.key(0), self.sizes)
+        return self.fresh_policy(jax.random.key(0), 0)
+
+    def fresh_policy(self, key: PRNGKeyArray, h: int) -> Softmax:
+        """A policy that sees the states in the units of step `h`."""
+        network = MLP.create(key, self.sizes, last_scale=0.01)  # nearly uniform
+        return Softmax(Whitened.create(network, self.units_at(h).whitening))
 
     def solve(self, key: PRNGKeyArray, online: Recorded, offline: Padded, h: int) -> tuple[Softmax, float, str]:
         policy_key, feature_key, _, game_key = jax.random.split(key, 4)
-        config, following = self.config, (online.next_states, *offline)
+        config, units = self.config, self.units_at(h + 1)
+        following = online.next_states, *offline, units
         discriminator: Discriminator
         match config.witness:
             case Mmd(features=features):
                 embedded, mean = next_features(feature_key, *following, features)
                 discriminator = UnitBall(ImportanceMMD(embedded, mean, online.actions))
             case ExactMmd():
-                discriminator = UnitBall(ExactMMD.create(online.next_states, online.actions, *offline))
+                discriminator = UnitBall(exact_mmd(*following, online.actions))
             case values:
                 counts = ImportanceCounts(online.actions)
                 discriminator = value_discriminator(feature_key, counts, values, *following, self.spec.actions, h + 1)
         policy, distance = play(
-            game_key, softmax_network(policy_key, self.sizes), online.states, discriminator,
+            game_key, self.fresh_policy(policy_key, h), online.states, discriminator,
             config.game, config.witness.memory, config.batch,
         )  # fmt: skip
         return policy, float(distance), config.witness.measure
+
+
+@eqx.filter_jit
+def exact_mmd(
+    online: Float[Array, "n obs"],
+    offline: Float[Array, "m obs"],
+    offline_weights: Float[Array, " m"],
+    units: StateUnits,
+    actions: Int[Array, " n"],
+) -> ExactMMD:
+    return ExactMMD.create(units(online), actions, units(offline), offline_weights)

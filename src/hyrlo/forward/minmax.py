@@ -20,6 +20,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.errors import check_positive
+from hyrlo.core.intervals import intervals
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
 
@@ -123,7 +124,7 @@ def play(
         regulariser = config.entropy * jnp.mean(jnp.sum(jnp.exp(log_pi) * log_pi, axis=1))
         return discriminator.inner(witness, discriminator.embed(jnp.exp(log_pi), rows)) + regulariser
 
-    def one_round(players: Players, t: Int[Array, ""]) -> tuple[Players, None]:
+    def one_round(t: Int[Array, ""], players: Players) -> Players:
         rows = everything
         if batch is not None and batch < len(states):
             rows = jax.random.randint(jax.random.fold_in(key, t), (batch,), 0, len(states))
@@ -133,11 +134,11 @@ def play(
         keep = jnp.minimum(memory, t / (t + 1.0))
         witness = keep * witness + (1 - keep) * response
         updates, state = optimiser.update(jax.grad(payoff)(policy, witness, rows), state, policy)
-        return Players(optax.apply_updates(policy, updates), state, witness, remembered), None
+        return Players(optax.apply_updates(policy, updates), state, witness, remembered)
 
-    def rounds_and_check(carry: tuple, ts: Int[Array, " rounds"]) -> tuple[tuple, None]:
+    def rounds_and_check(carry: tuple, interval: Int[Array, " 2"]) -> tuple[tuple, None]:
         players, best, best_distance2 = carry
-        players, _ = jax.lax.scan(one_round, players, ts)
+        players = jax.lax.fori_loop(interval[0], interval[1], one_round, players)
         seen = embed(players.policy, everything)
         distance2 = discriminator.inner(discriminator.respond(players.memory, seen, thorough=True)[0], seen)
         better = distance2 < best_distance2
@@ -147,9 +148,8 @@ def play(
     remembered = discriminator.start()
     response, _ = eqx.filter_eval_shape(discriminator.respond, remembered, embed(policy, everything))
     players = Players(policy, optimiser.init(policy), jnp.zeros(response.shape), remembered)
-    checks = min(CHECKS, config.iterations)
-    schedule = jnp.arange(config.iterations - config.iterations % checks).reshape(checks, -1)
-    (_, best, distance2), _ = jax.lax.scan(rounds_and_check, (players, policy, jnp.asarray(jnp.inf)), schedule)
+    start = (players, policy, jnp.asarray(jnp.inf))
+    (_, best, distance2), _ = jax.lax.scan(rounds_and_check, start, intervals(config.iterations, CHECKS))
     return best, jnp.sqrt(jnp.maximum(distance2, 0.0))
 
 

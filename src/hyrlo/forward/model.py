@@ -27,6 +27,7 @@ from hyrlo.core.keys import Keys
 from hyrlo.core.networks import Dynamics
 from hyrlo.core.policies import Gaussian, Mixture, Policy, Stack, switch
 from hyrlo.data.states import ObservationDataset
+from hyrlo.distances import StateUnits
 from hyrlo.forward import gradient
 from hyrlo.forward.dynamics import DynamicsConfig, add_steps, create_dynamics, create_memory, learn_dynamics, past_of
 from hyrlo.forward.fail import Estimator
@@ -104,16 +105,16 @@ class ModelEstimator(Estimator):
         self.spec, self.data, self.config = spec, data, config
         self.block = config.share_steps or -(-spec.horizon // POLICIES)
         self.ahead = config.ahead if isinstance(config, VectorModelConfig) else 1
-        self.whitening = gradient.offline_whitening(data, spec)
+        self.units = StateUnits.of_steps(data.steps, spec.ends)
         self.rounds, self.keys = config.rounds, Keys(key)
-        self.goal_maker = gradient.goal_maker(self.keys.features, data, spec, self.whitening, config)
+        self.goal_maker = gradient.goal_maker(self.keys.features, data, spec, self.units, config)
         self.seen: list[Starts] = []
 
     def start(self) -> tuple:
         config, spec = self.config, self.spec
-        dynamics = create_dynamics(self.keys.dynamics, spec, self.whitening, config.dynamics)
+        dynamics = create_dynamics(self.keys.dynamics, spec, self.units.whitening, config.dynamics)
         memory = create_memory(spec, config.dynamics.memory, config.dynamics.history)
-        policies = gradient.initial_policies(self.keys.policy, self.data, spec, self.block, self.whitening, config)
+        policies = gradient.initial_policies(self.keys.policy, self.data, spec, self.block, self.units, config)
         return policies, dynamics, memory
 
     def forward(self, state: tuple) -> Stack:

@@ -3,7 +3,7 @@
 Random features of the next state are regressed on (latent state of s, action), so that the mean embedding under any policy
 is known without importance weights:
 
-    Ê_π[ φ(s′) ] = 1/n Σ_i Σ_a π(a|z_i) Ê[ φ(s′) | z_i, a ],        z = softmax(E s)
+    Ê_π[ φ(s′) ] = 1/n Σ_i Σ_a π(a|z_i) Ê[ φ(s′) | z_i, a ],        z = softmax(E s + c)
 
 The policy is a table over the latent state, found in the min-max game of Algorithm 4 (minmax.py).
 """
@@ -59,20 +59,21 @@ class RegressionEstimator(OneStepEstimator):
 
     def initial_policy(self) -> LatentSoftmax:
         table = softmax_network(jax.random.key(0), self.table_sizes).network
-        return LatentSoftmax(jnp.zeros((self.spec.observation_size, self.config.latents)), table)
+        return LatentSoftmax(jnp.zeros((self.spec.observation_size + 1, self.config.latents)), table)
 
     def solve(self, key: PRNGKeyArray, online: Recorded, offline: Padded, h: int) -> tuple[LatentSoftmax, float, str]:
         policy_key, feature_key, fit_key, game_key = jax.random.split(key, 4)
-        config, following = self.config, (online.next_states, *offline)
+        config, following = self.config, (online.next_states, *offline, self.units_at(h + 1))
+        states = self.units_at(h).centred(online.states)
         mmd = config.witness if isinstance(config.witness, Mmd) else Mmd()
         by_values = mmd is not config.witness
         features, mean = next_features(feature_key, *following, mmd.features)
         actions = jax.nn.one_hot(online.actions, self.spec.actions)
         kinds = principal_components(features, config.latents - 1)
-        encoder, _ = fit_encoder(fit_key, RegressionData(online.states, actions, kinds), self.fit)
+        encoder, _ = fit_encoder(fit_key, RegressionData(states, actions, kinds), self.fit)
         if by_values:  # regressed on itself, every next state gets its count under a policy
             features, mean = jnp.eye(len(actions)), jnp.zeros(len(actions))
-        regressed = regressed_mmd(encoder, RegressionData(online.states, actions, features), mean, self.fit)
+        regressed = regressed_mmd(encoder, RegressionData(states, actions, features), mean, self.fit)
         discriminator: Discriminator = UnitBall(regressed)
         if by_values:
             discriminator = value_discriminator(
@@ -94,7 +95,7 @@ def principal_components(features: Float[Array, "n f"], most: int) -> Float[Arra
 
 @eqx.filter_jit
 def regressed_mmd(
-    encoder: Float[Array, "obs latents"],
+    encoder: Float[Array, "obs+1 latents"],
     samples: RegressionData,
     offline_mean: Float[Array, " f"],
     config: LatentProjection,

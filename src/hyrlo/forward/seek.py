@@ -24,7 +24,8 @@ from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Greedy, Stack, switch
 from hyrlo.core.regression import LatentProjection, create_q, fit_q
 from hyrlo.data.states import ObservationDataset
-from hyrlo.distances import median_bandwidth, random_features
+from hyrlo.distances import StateUnits, compared_bandwidth, compared_features
+from hyrlo.forward.fail import step_units
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class SeekConfig:
 
 def seek(model: TraceModel, source: ObservationDataset, config: SeekConfig, key: PRNGKeyArray, run: Run) -> Stack:
     """The forward policy that reaches what the data have and uniform actions miss."""
-    spec = model.spec
+    spec, of_all = model.spec, StateUnits.of_steps(source.steps, model.spec.ends)
     uniform = spec.uniform()
     unlearned = create_q(Keys(key).create, spec.observation_size, spec.actions, config.fit)
     phase = run.phase("explore", range(spec.horizon), Stack.repeat(Greedy(unlearned), spec.horizon), model)
@@ -58,7 +59,8 @@ def seek(model: TraceModel, source: ObservationDataset, config: SeekConfig, key:
         keys = Keys(key).at(h)
         roll_in = switch(phase.state, at=h, to=uniform)
         online = model.record(keys.rollout, roll_in, config.samples, h, stop=h + 1)
-        ratio = density_ratio(keys.ratio, online.next_states, *source.padded(h + 1), config)
+        offline = source.padded(h + 1)
+        ratio = density_ratio(keys.ratio, online.next_states, *offline, step_units(of_all, offline), config)
         q, report = fit_q(keys.fit, online.states, online.actions, ratio**2, spec.actions, config.fit)
         seeking = phase.state.with_step(h, Greedy(q))
         evaluate = switch(seeking, at=h + 1, to=uniform)
@@ -72,12 +74,14 @@ def density_ratio(
     online: Float[Array, "n obs"],
     offline: Float[Array, "m obs"],
     offline_weights: Float[Array, " m"],
+    units: StateUnits,
     config: SeekConfig,
 ) -> Float[Array, " n"]:
     """μ/d at the online states: argmin_w Ê_d[w²] / 2 − Ê_μ[w] over the leading components of random features."""
-    width = median_bandwidth(online, offline)
-    frequencies = jax.random.normal(key, (online.shape[1], config.features // 2))
-    here, there = (random_features(x, frequencies, width) for x in (online, offline))
+    compared = units(online), units(offline)
+    width = compared_bandwidth(*compared, None, offline_weights)
+    frequencies = jax.random.normal(key, (compared[0].white.shape[1], config.features // 2))
+    here, there = (compared_features(x, frequencies, width) for x in compared)
     centre = (here.mean(axis=0) + offline_weights @ there) / 2
     here, there = here - centre, there - centre
     pooled = here.T @ here / len(here) + (there * offline_weights[:, None]).T @ there

@@ -25,8 +25,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP, pick
-from hyrlo.core.whitening import Whitening
-from hyrlo.distances import median_bandwidth, random_features
+from hyrlo.distances import StateUnits, compared_bandwidth, compared_features
 from hyrlo.forward.minmax import Discriminator
 
 SCALES = (0.5, 1.0, 2.0, 4.0)  # of the random functions, in median distances
@@ -138,13 +137,15 @@ def next_features(
     online: Float[Array, "n obs"],
     offline: Float[Array, "m obs"],
     offline_weights: Float[Array, " m"],
+    units: StateUnits,
     features: int,
 ) -> tuple[Float[Array, "n f"], Float[Array, " f"]]:
     """Random features of the online next states, and the mean of the offline ones."""
-    width = median_bandwidth(online, offline)
-    frequencies = jax.random.normal(key, (online.shape[1], features // 2))
-    mean = offline_weights @ random_features(offline, frequencies, width)
-    return random_features(online, frequencies, width), mean
+    here, there = units(online), units(offline)
+    width = compared_bandwidth(here, there, None, offline_weights)
+    frequencies = jax.random.normal(key, (here.white.shape[1], features // 2))
+    mean = offline_weights @ compared_features(there, frequencies, width)
+    return compared_features(here, frequencies, width), mean
 
 
 def value_discriminator(
@@ -154,19 +155,24 @@ def value_discriminator(
     online: Float[Array, "n obs"],
     offline: Float[Array, "m obs"],
     offline_weights: Float[Array, " m"],
+    units: StateUnits,
     actions: int,
     h: int,
 ) -> Discriminator:
-    """The witnesses of Equation 1 at states of step `h`, against what a policy makes each online next state `count`."""
+    """The witnesses of Equation 1 at states of step `h`, against what a policy makes each online next state `count`.
+
+    A class of one's own sees the states as they are, the others in `units`.
+    """
     match witness:
         case ValueNetwork():
             create = eqx.filter_jit(NetworkWitnesses.create)
-            return create(key, counts, online, offline, offline_weights, actions, witness)
+            return create(key, counts, online, offline, offline_weights, units, actions, witness)
         case GivenValues(functions=functions):
             return finite_witnesses(counts, functions, online, offline, offline_weights, h)
         case RandomValues():
-            functions = random_functions(key, online, offline, actions, witness)
-            return finite_witnesses(counts, functions, online, offline, offline_weights, h)
+            functions = random_functions(key, online, offline, offline_weights, units, actions, witness)
+            inputs = units.inputs(online), units.inputs(offline)
+            return finite_witnesses(counts, functions, *inputs, offline_weights, h)
     raise TypeError(f"{type(witness).__name__} is not a class of value functions")
 
 
@@ -233,14 +239,13 @@ class NetworkWitnesses(eqx.Module):
         online: Float[Array, "n obs"],
         offline: Float[Array, "m obs"],
         offline_weights: Float[Array, " m"],
+        units: StateUnits,
         actions: int,
         config: ValueNetwork,
     ) -> NetworkWitnesses:
-        mean = (online.mean(axis=0) + offline_weights @ offline) / 2
-        variance = (((online - mean) ** 2).mean(axis=0) + offline_weights @ (offline - mean) ** 2) / 2
-        whitening = Whitening(mean, jnp.where(variance > 1e-10, jnp.sqrt(variance), 1.0))
+        inputs = units.inputs(online), units.inputs(offline)
         signs = 1.0 - 2.0 * (jnp.arange(config.restarts) % 2)
-        return cls(counts, whitening(online), whitening(offline), offline_weights, signs, key, max(actions, 2), config)
+        return cls(counts, *inputs, offline_weights, signs, key, max(actions, 2), config)
 
     def embed(self, policy: Float[Array, "b actions"], batch: Int[Array, " b"]) -> Float[Array, " n"]:
         return self.counts.embed(policy, batch)
@@ -313,12 +318,12 @@ class RandomFunctions(eqx.Module):
 
     @classmethod
     def draw(
-        cls, key: PRNGKeyArray, width: Float[Array, ""], observations: int, actions: int, config: RandomValues
+        cls, key: PRNGKeyArray, widths: Float[Array, " obs"], actions: int, config: RandomValues
     ) -> RandomFunctions:
-        """`width` is a typical distance between states."""
+        """`widths` are typical distances, by dimension."""
         keys = jax.random.split(key, 3)
-        widths = width * jnp.resize(jnp.asarray(SCALES), (config.functions, 1, 1))
-        frequencies = jax.random.normal(keys[0], (config.functions, observations, config.cosines)) / widths
+        widths = widths[:, None] * jnp.resize(jnp.asarray(SCALES), (config.functions, 1, 1))
+        frequencies = jax.random.normal(keys[0], (config.functions, widths.shape[1], config.cosines)) / widths
         phases = jax.random.uniform(keys[1], (config.functions, config.cosines), maxval=2 * jnp.pi)
         weights = jax.random.normal(keys[2], (config.functions, config.cosines, actions))
         return cls(frequencies, phases, weights / jnp.abs(weights).sum(axis=1, keepdims=True))
@@ -333,10 +338,17 @@ def random_functions(
     key: PRNGKeyArray,
     online: Float[Array, "n obs"],
     offline: Float[Array, "m obs"],
+    offline_weights: Float[Array, " m"],
+    units: StateUnits,
     actions: int,
     config: RandomValues,
 ) -> RandomFunctions:
-    return RandomFunctions.draw(key, median_bandwidth(online, offline), online.shape[1], actions, config)
+    """Functions of the states in `units`."""
+    width = compared_bandwidth(units(online), units(offline), None, offline_weights)
+    widths = jnp.full(online.shape[1], width)
+    if units.ends:  # the flag alone must tell who has ended, however far apart the states are
+        widths = widths.at[-1].set(1 / max(SCALES))
+    return RandomFunctions.draw(key, widths, actions, config)
 
 
 def finite_witnesses(

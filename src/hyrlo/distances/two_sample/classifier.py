@@ -11,8 +11,9 @@ import optax
 import scipy.stats
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from hyrlo.core.intervals import intervals
 from hyrlo.core.networks import MLP
-from hyrlo.distances.mmd import random_features
+from hyrlo.distances.mmd import compared_features
 from hyrlo.distances.two_sample.config import TestConfig
 from hyrlo.distances.two_sample.samples import PaddedStates, Pool, median_distance
 
@@ -32,14 +33,14 @@ class Scores(NamedTuple):
 
 @eqx.filter_jit
 def held_out_scores(
-    key: PRNGKeyArray, roll_in: PaddedStates, data: PaddedStates, config: TestConfig
+    key: PRNGKeyArray, roll_in: PaddedStates, data: PaddedStates, config: TestConfig, ends: bool = False
 ) -> tuple[Scores, Scores]:
     """Cross-fitted classifiers. Roll-in and data have equal total weight, so that the logit estimates the log density ratio."""
     n = roll_in.states.shape[1]
 
     def one_step(step: tuple[Array, Array, Array, Array, Array]) -> Scores:
         key, x, n_real, y, m_real = step
-        pool = Pool.of(x, n_real, y, m_real)
+        pool = Pool.of(x, n_real, y, m_real, ends)
         number = jnp.concatenate([jnp.arange(len(x)), jnp.arange(len(y))])
         part = number % config.folds
         components = kernel_components(key, pool, len(x), config)
@@ -60,8 +61,8 @@ def held_out_scores(
 
 def kernel_components(key: PRNGKeyArray, pool: Pool, n: int, config: TestConfig) -> Float[Array, "p c"]:
     """Leading principal components of the kernel's random features, scaled to unit variance. They separate clusters."""
-    frequencies = jax.random.normal(key, (pool.states.shape[1], config.features // 2))
-    features = random_features(pool.states, frequencies, median_distance(pool, n))
+    frequencies = jax.random.normal(key, (pool.compared.white.shape[1], config.features // 2))
+    features = compared_features(pool.compared, frequencies, median_distance(pool, n))
     weights = balanced_weights(pool.real, pool.is_data)
     centred = features - weights @ features
     variances, directions = jnp.linalg.eigh((centred * weights[:, None]).T @ centred)
@@ -84,11 +85,11 @@ def classify(
     never a negative one.
     """
     checked = balanced_weights(to_check, pool.is_data)
-    sizes = (pool.states.shape[1], config.hidden, 1), (components.shape[1], 1)
+    sizes = (pool.inputs.shape[1], config.hidden, 1), (components.shape[1], 1)
     trained = balanced_weights(to_train, pool.is_data)
     fits = [
         fit_classifier(jax.random.fold_in(key, i), size, inputs, pool.is_data, trained, checked, config)
-        for i, (size, inputs) in enumerate(zip(sizes, (pool.states, components), strict=True))
+        for i, (size, inputs) in enumerate(zip(sizes, (pool.inputs, components), strict=True))
     ]
     logits = jnp.where(fits[0][1] < fits[1][1], fits[0][0], fits[1][0])
     sign = jnp.where(pool.is_data, 1.0, -1.0)
@@ -119,24 +120,22 @@ def fit_classifier(
     def loss(network: MLP, rows: Int[Array, " b"]) -> Float[Array, ""]:
         return jnp.mean(jax.nn.softplus(-sign[rows] * network(inputs[rows])[:, 0]))
 
-    def update(carry: tuple, t: Int[Array, ""]) -> tuple[tuple, None]:
-        network, state = carry
+    def update(t: Int[Array, ""], learner: tuple) -> tuple:
+        network, state = learner
         draw = jax.random.uniform(jax.random.fold_in(batch_key, t), (config.batch,))
         rows = jnp.minimum(jnp.searchsorted(cumulated, draw), len(sign) - 1)
         updates, state = optimiser.update(jax.grad(loss)(network, rows), state, network)
-        return (optax.apply_updates(network, updates), state), None
+        return optax.apply_updates(network, updates), state
 
-    def updates_and_check(carry: tuple, ts: Int[Array, " updates"]) -> tuple[tuple, None]:
+    def updates_and_check(carry: tuple, interval: Int[Array, " 2"]) -> tuple[tuple, None]:
         learner, best, least = carry
-        learner, _ = jax.lax.scan(update, learner, ts)
+        learner = jax.lax.fori_loop(interval[0], interval[1], update, learner)
         logits = learner[0](inputs)[:, 0]
         now = jnp.sum(checked * jax.nn.softplus(-sign * logits))
         return (learner, jnp.where(now < least, logits, best), jnp.minimum(now, least)), None
 
-    checks = min(CHECKS, config.updates)
-    rounds = jnp.arange(config.updates - config.updates % checks).reshape(checks, -1)
     start = ((network, optimiser.init(network)), network(inputs)[:, 0], jnp.log(2.0))
-    (_, best, least), _ = jax.lax.scan(updates_and_check, start, rounds)
+    (_, best, least), _ = jax.lax.scan(updates_and_check, start, intervals(config.updates, CHECKS))
     return best, least
 
 

@@ -33,18 +33,22 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    roll_in: Sequence[np.ndarray] | np.ndarray, data: Sequence[np.ndarray], config: TestConfig, seed: int = 0
+    roll_in: Sequence[np.ndarray] | np.ndarray,
+    data: Sequence[np.ndarray],
+    config: TestConfig,
+    seed: int = 0,
+    ends: bool = False,
 ) -> Comparison:
-    """Compare the states of a roll-in with data, step by step."""
+    """Compare the states of a roll-in with data, step by step. `ends`: their last dimension says whether the episode ended."""
     for h, states in enumerate(data):
         if len(states) < 4 * config.folds:
             raise HyrloError(
                 f"data: timestep {h} has {len(states)} states; comparing needs at least {4 * config.folds} at every step"
             )
     ours, theirs = PaddedStates.shuffled(roll_in, seed), PaddedStates.shuffled(data, seed + 1)
-    mmd = mmd_test(ours.at_most(config.most), theirs.at_most(config.most), config.permutations, seed)
-    floor = mmd_test(*theirs.at_most(2 * config.most).halves(), config.permutations, seed).null
-    scores = jax.tree.map(np.asarray, held_out_scores(jax.random.key(seed), ours, theirs, config))
+    mmd = mmd_test(ours.at_most(config.most), theirs.at_most(config.most), config.permutations, seed, ends)
+    floor = mmd_test(*theirs.at_most(2 * config.most).halves(), config.permutations, seed, ends).null
+    scores = jax.tree.map(np.asarray, held_out_scores(jax.random.key(seed), ours, theirs, config, ends))
     rng = np.random.default_rng(seed)
     ranks, sizes = [], []
     for h, (n, m) in enumerate(zip(np.asarray(ours.counts), np.asarray(theirs.counts), strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from hyrlo.distances.mmd import squared_distances
+from hyrlo.distances.mmd import compared_kernel
 from hyrlo.distances.two_sample.samples import PaddedStates, Pool, median_distance
 
 
@@ -23,8 +24,11 @@ class MmdTest(NamedTuple):
     """Kernel width, in standard deviations of the pool."""
 
 
-def mmd_test(roll_in: PaddedStates, data: PaddedStates, permutations: int, seed: int) -> MmdTest:
-    """Permutation test of the unbiased MMD. Steps run one after the other, so that memory holds one kernel matrix."""
+def mmd_test(roll_in: PaddedStates, data: PaddedStates, permutations: int, seed: int, ends: bool = False) -> MmdTest:
+    """Permutation test of the unbiased MMD. Steps run one after the other, so that memory holds one kernel matrix.
+
+    `ends`: the last dimension says whether the episode has ended.
+    """
     rng = np.random.default_rng(seed)
     real = [
         np.concatenate([np.arange(x.states.shape[1]) < x.counts[h] for x in (roll_in, data)])
@@ -34,18 +38,18 @@ def mmd_test(roll_in: PaddedStates, data: PaddedStates, permutations: int, seed:
     for h, rows in enumerate(real):
         first = np.arange(rows.sum()) < roll_in.counts[h]
         drawn[h][:, rows] = rng.permuted(np.tile(first, (permutations, 1)), axis=1)
-    return _mmd_test(roll_in, data, jnp.asarray(drawn))
+    return _mmd_test(roll_in, data, jnp.asarray(drawn), ends)
 
 
-@jax.jit
-def _mmd_test(roll_in: PaddedStates, data: PaddedStates, drawn: Bool[Array, "steps b p"]) -> MmdTest:
+@partial(jax.jit, static_argnames="ends")
+def _mmd_test(roll_in: PaddedStates, data: PaddedStates, drawn: Bool[Array, "steps b p"], ends: bool) -> MmdTest:
     """`drawn` marks the rows of the first sample in random splits of the pool."""
 
     def one_step(step: tuple[Array, Array, Array, Array, Array]) -> MmdTest:
         x, n, y, m, first = step
-        pool = Pool.of(x, n, y, m)
+        pool = Pool.of(x, n, y, m, ends)
         width = median_distance(pool, len(x))
-        kernel = jnp.exp(-squared_distances(pool.states, pool.states) / (2 * width**2))
+        kernel = compared_kernel(pool.compared, pool.compared, width)
         kernel *= (pool.real[:, None] & pool.real) & ~jnp.eye(len(kernel), dtype=bool)  # unbiased: no diagonal
         everything = kernel.sum()
 

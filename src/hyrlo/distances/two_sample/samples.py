@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from hyrlo.core.whitening import Whitening
-from hyrlo.distances.mmd import squared_distances
+from hyrlo.distances.mmd import compared_bandwidth
+from hyrlo.distances.units import Compared, StateUnits
 
 NEIGHBOURS = 100  # states of each sample from which the median distance is taken
 
@@ -41,27 +41,24 @@ class PaddedStates(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Roll-in states, then data states of one step, standardised together; constant dimensions become 0."""
+    """Roll-in states, then data states of one step. Both are whitened by all that go on, so that either may be the other."""
 
-    states: Float[Array, "p obs"]
+    compared: Compared
+    inputs: Float[Array, "p obs"]
+    """For networks."""
     is_data: Bool[Array, " p"]
     real: Bool[Array, " p"]
 
     @classmethod
-    def of(cls, roll_in: Array, n: Array, data: Array, m: Array) -> Pool:
+    def of(cls, roll_in: Array, n: Array, data: Array, m: Array, ends: bool = False) -> Pool:
         states = jnp.concatenate([roll_in, data])
         is_data = jnp.arange(len(states)) >= len(roll_in)
         real = jnp.concatenate([jnp.arange(len(roll_in)) < n, jnp.arange(len(data)) < m])
-        shift = jnp.mean(states, axis=0, where=real[:, None])
-        scale = jnp.std(states, axis=0, where=real[:, None])
-        varies = scale > 1e-6 * (1 + jnp.abs(shift))
-        return cls(jnp.where(varies, Whitening(shift, jnp.where(varies, scale, 1.0))(states), 0.0), is_data, real)
+        units = StateUnits.of(states, ends, 1.0 * real)
+        return cls(units(states), units.inputs(states), is_data, real)
 
 
 def median_distance(pool: Pool, n: int) -> Float[Array, ""]:
-    """Median distance between real states, from at most NEIGHBOURS of each sample; 1 if it is 0. The roll-in has `n` rows."""
-    rows = np.concatenate([np.arange(len(pool.states))[part][:NEIGHBOURS] for part in (slice(0, n), slice(n, None))])
-    states, real = pool.states[rows], pool.real[rows]
-    pairs = (real[:, None] & real) & (rows[:, None] < rows)
-    median = jnp.nanmedian(jnp.where(pairs, squared_distances(states, states), jnp.nan))
-    return jnp.where(median > 1e-6, jnp.sqrt(median), 1.0)
+    """Median distance between real states that go on, at most NEIGHBOURS of each sample. The roll-in has `n` rows."""
+    roll_in, data = (Compared(*(x[part] for x in pool.compared)) for part in (slice(0, n), slice(n, None)))
+    return compared_bandwidth(roll_in, data, pool.real[:n], pool.real[n:], NEIGHBOURS)
