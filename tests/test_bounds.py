@@ -70,7 +70,7 @@ def test_errors_are_monotone_in_every_argument(name, problem, by, n):
             if absent:
                 assert larger == error, argument
             elif name == "foobar" and reading == "printed" and argument == "bellman_error":
-                assert larger == error  # Theorem 2 assumes that there is none
+                assert larger == error  # Theorem 5.2 assumes that there is none
             else:
                 assert larger > error, argument
 
@@ -120,7 +120,7 @@ def test_table_1_worked_out_by_hand():
     assert GUARANTEES["hyq"](replace(SMALL, coverage_bellman=6.0)).samples(0.5) == {"online": 4 * 2 * 5 * per_step}
 
 
-def test_theorem_1_worked_out_by_hand():
+def test_theorem_5_1_worked_out_by_hand():
     """L = ln(2 |F| A |Π| / δ) = 3 + ln 8; T = A N = 400."""
     log = 3 + math.log(8)
     one_step = 8 * math.sqrt(2 * 4 * log / 100) + 16 * 4 * log / 100 + math.sqrt(16 / 400)
@@ -132,7 +132,7 @@ def test_theorem_1_worked_out_by_hand():
     assert GUARANTEES["fail"](replace(SMALL, v_max=7.0)).error(100, "proved") == pytest.approx(2 * 7 * proved)
 
 
-def test_the_proof_of_theorem_2_worked_out_by_hand():
+def test_the_proof_of_theorem_5_2_worked_out_by_hand():
     """C (Σ_h 2 ε_back + Σ_h h ε_for), half of δ for each pass, H steps in each."""
     backward = math.sqrt(22 * 7**2 * 4 * (1 + 1 + math.log(2 * 2)) / 100)
     log = 2 + 1 + 1 + math.log(2 * 2 * 2 * 2)  # |F|² |Π| / δ; the lemma's 2, both signs, both passes, both steps

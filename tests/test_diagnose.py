@@ -83,7 +83,7 @@ def test_the_verdict_says_which_steps_and_how_much(fallen):
     assert float(ours) < 16
     assert "cannot learn about states that its roll-in hardly ever sees" in said  # 0.1 % at step 3
     advised = " ".join(advice(steps, config, "lock", "somewhere", world.spec))
-    command = re.search(r"`hyrlo (train foobar lock --explore [\d.]+)`", advised)[1]
+    command = re.search(r"`hyrlo (train foobar lock --horizon 3 [^`]*--explore [^`]*)`", advised)[1]
     assert main([*command.split(), "--help"]) == 0
     fine = [dataclasses.replace(row, flagged=False, differs=False, gap=0.02, missed=0.0) for row in steps]
     assert verdict(fine, config)[0].startswith("No step is flagged")

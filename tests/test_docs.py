@@ -94,3 +94,18 @@ def test_commands_of_the_docs_parse(page, tmp_path, monkeypatch):
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
         assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_theorems_and_errata_have_one_numbering():
+    """Pages and docstrings use the numbers of the table in results/theory.md, and errata of its list."""
+    theory = (ROOT / "docs" / "results" / "theory.md").read_text()
+    theorems = set(re.findall(r"^\| Theorem (\w\.\d)", theory, re.M))
+    errata = set(re.findall(r"^(\d+)\. \*\*", theory.split("## Errata")[1].split("\n## ")[0], re.M))
+    assert theorems == {"5.1", "5.2", "D.1", "D.2", "D.3", "E.1"}
+    assert errata == {str(n + 1) for n in range(len(errata))}
+    for page in [*PAGES, *sorted((ROOT / "src").rglob("*.py"))]:
+        text = page.read_text()
+        named = set(re.findall(r"Theorem[\s`]+(\w(?:\.\d)?)\b", text))
+        assert named <= theorems, f"{name_of(page)}: {named - theorems}"
+        said = set(re.findall(r"errat(?:um|a)\s+(\d+)", text))
+        assert said <= errata, f"{name_of(page)}: erratum {said - errata}"

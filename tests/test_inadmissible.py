@@ -1,17 +1,23 @@
 """The inadmissible locks: their data against the exact occupancy, the adversarial dynamics against their definition."""
 
+import re
+import shlex
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import hyrlo.cli.train
 from hyrlo.cli.main import main
 from hyrlo.core.access import evaluate
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.jax_model import JaxResetModel
 from hyrlo.core.policies import switch
 from hyrlo.data.states import ObservationDataset
+from hyrlo.diagnostics.verdict import EXPLORING
 from hyrlo.envs import ENVIRONMENTS, make
 from hyrlo.envs.lock import (
     BAD,
@@ -23,6 +29,7 @@ from hyrlo.envs.lock import (
     optimal_success,
     optimal_value,
 )
+from hyrlo.experiments.reproduce import find
 from hyrlo.theory.finite import FiniteMDP
 from tests.locks import KEY, Shifted, binomial_error
 
@@ -230,3 +237,30 @@ def test_the_optimal_success_is_that_of_dynamic_programming(horizon):
     for adversarial in (False, True):
         lock = Lock.create(horizon, LockConfig(actions=A, anti_reward=0.0), adversarial=adversarial)
         assert optimal_success(lock) == pytest.approx(float(exact_model(lock).optimal_q()[0].max(axis=1)[0]))
+
+
+# The exploring roll-in
+
+
+class Asked(Exception):
+    """Raised in place of training."""
+
+
+@pytest.mark.parametrize("source", ["foobar.md", "diagnose"])
+def test_the_exploring_command_is_the_experiments(source, monkeypatch):
+    """The command of the docs, and the one that diagnose prints, train what the table was measured with."""
+    asked = {}
+
+    def train(algo, world, data, *, config, **_):
+        asked.update(algo=algo, horizon=world.spec.horizon, config=config)
+        raise Asked
+
+    monkeypatch.setattr(hyrlo.cli.train, "train", train)
+    command = f"train foobar lock-adversarial --horizon 10 {EXPLORING}"
+    if source == "foobar.md":
+        page = (Path(__file__).parents[1] / "docs" / source).read_text()
+        (command,) = re.findall(r"^hyrlo (train foobar lock-adversarial .*--explore .*)$", page, re.M)
+    with pytest.raises(Asked):
+        main(shlex.split(command))
+    (spec,) = [s for s in find("inadmissible").runs("paper", [0]) if s.group == "exploring-lock-adversarial"]
+    assert asked == {"algo": spec.algo, "horizon": spec.horizon, "config": spec.config}

@@ -5,7 +5,10 @@ Only the transitions after the switch are learned from.
 
 Critics and actor, for action vectors and (with expectations in place of samples) for discrete actions:
 
-    y = r + γ (min_i Q̄_i(s′, a′) − α log π(a′|s′)),      min_Q ( Q_i(s, a) − y )²,      max_π E[ Q(s, a) − α log π(a|s) ]
+    y = r + γ min_i Q̄_i(s′, a′),      min_Q ( Q_i(s, a) − y )²,      max_π E[ min_i Q_i(s, a) − α log π(a|s) ]
+
+The entropy is in the actor's objective only. `entropy_in_backup` also puts it into the target, as in the original:
+y = r + γ (min_i Q̄_i(s′, a′) − α log π(a′|s′)).
 
 Episodes that end have y = r. The end of the horizon is a time limit, not an end, unless `ends_at_horizon`.
 """

@@ -72,7 +72,7 @@ def answer(guarantee: Guarantee, epsilon: float | None, samples: int | None) -> 
 
 def show(answers: list[dict[str, Any]], problem: BoundInputs, epsilon: float | None) -> None:
     """Samples for a target error, or errors for given samples."""
-    table = Table(box=None, padding=(0, 2), pad_edge=False)
+    table = Table(box=None, padding=(0, 1), pad_edge=False)  # fits 80 columns
     for title in ("", "", *READINGS):
         table.add_column(title, no_wrap=True)
     for said in answers:

@@ -14,6 +14,11 @@ FEW = 200
 """Number of states per step below which small differences cannot be seen."""
 HARDLY = 0.01
 """Share of the episodes below which a roll-in hardly ever is in a region."""
+EXPLORING = (
+    "--forward importance --improve psdp --explore 0.5 --backward.samples 20000 --backward.fit.decay 0.0005 "
+    "--backward.fit.held-out 0.5"
+)
+"""Options of FOOBAR with an exploring roll-in, as measured on the adversarial lock (docs/results/inadmissible.md)."""
 
 
 def about_data(rows: list[dict[str, Any]]) -> list[str]:
@@ -129,8 +134,9 @@ def advice(steps: list[StepReport], config: DiagnoseConfig, env: str, run: str |
         )
     if not spec.action_size and _hardly_seen(flagged, config):
         said.append(
-            f"Let the roll-in explore, so that states the match drops are still seen: `hyrlo train foobar {env} "
-            "--explore 0.5`."
+            "Let the roll-in explore, so that states the match drops are still seen: "
+            f"`hyrlo train foobar {env} --horizon {spec.horizon} {EXPLORING}` with these data. These sizes are for rare "
+            "states and 10 steps; lower --backward.samples if that takes too long."
         )
     return said
 

@@ -36,11 +36,11 @@ KINDS: dict[str, tuple[Callable[[Values], np.ndarray], bool]] = {
 """Witness classes: Eq. 1 with the absolute value of the IPM; without it, as Algorithm 4 is written; and the class that the
 proof of the final guarantee uses."""
 SLACKS = {
-    "slack_forward": "Theorem 2: IPM_h ≤ Σ_{τ<h} ε_τ, with ε_τ as measured",
-    "slack_forward_closed": "Theorem 2: IPM_h ≤ h·A/√T",
-    "slack_final": "Theorem 3: V^π − V^b ≤ C_cov(π) (fit error + Σ_h Σ_{τ<h} ε_τ), all covered π",
-    "slack_pd": "V* − V^b ≤ C_cov^pd(π*) (fit error + Σ_h IPM_h), where the policies can be listed",
-    "slack_for": "imperfect forward run: V^π − V^b ≤ C_cov^for(π) · fit error, all π",
+    "slack_forward": "Theorem 5.1: IPM_h ≤ Σ_{τ<h} ε_τ, with ε_τ as measured",
+    "slack_forward_closed": "Theorem 5.1: IPM_h ≤ h·A/√T",
+    "slack_final": "Theorem 5.2: V^π − V^b ≤ C_cov(π) (fit error + Σ_h Σ_{τ<h} ε_τ), all covered π",
+    "slack_pd": "Theorem E.1: V* − V^b ≤ C_cov^pd(π*) (fit error + Σ_h IPM_h), where the policies can be listed",
+    "slack_for": "Theorem D.1, inadmissible data: V^π − V^b ≤ C_cov^for(π) · fit error, all π",
 }
 MOST_FOR_PD = 70_000
 
@@ -168,7 +168,7 @@ def slacks(case: Case, found: Forward, error: float, value: float, rounds: int |
     mdp, distances = case.mdp, np.array(found.ipm)
     if case.behaviour is None:
         return {"slack_for": slack(mdp, found.occupancy, error, value)}
-    allowed = np.cumsum([0.0, *found.epsilon])  # Theorem 2: IPM_h ≤ Σ_{τ<h} ε_τ ≤ h ε
+    allowed = np.cumsum([0.0, *found.epsilon])  # Theorem 5.1: IPM_h ≤ Σ_{τ<h} ε_τ ≤ h ε
     checked: dict[str, Any] = {
         "slack_forward": float((allowed - distances).min()),
         "slack_final": slack(mdp, case.offline, error + allowed[:-1].sum(), value),
@@ -240,7 +240,7 @@ def one_sided_example() -> Case:
 
 
 def range_example(horizon: int = 10) -> tuple[float, float]:
-    """Theorem 2's bound `h·A/√T` is that of witnesses with values up to 1, but those of Eq. 1 go up to H.
+    """Theorem 5.1's bound `h·A/√T` is that of witnesses with values up to 1, but those of Eq. 1 go up to H.
 
     From s_0, a_1 leads to a good state and a_2 to a bad one for ever; a_1 stays in the good state and pays 1. The data are
     those of a_1. After one round (T = 1) Algorithm 4 returns its uniform first policy. The IPM at step 1, and the bound.

@@ -44,7 +44,7 @@ class BoundInputs:
     v_max: float | None = None
     """Largest return of an episode; by default H, for rewards in [0, 1] (1/(1−γ) for inter-fail). `proved` only."""
     rounds: int | None = None
-    """T, rounds of the min-max game (fail, foobar); by default A·N, as in the proof of Theorem 2."""
+    """T, rounds of the min-max game (fail, foobar); by default A·N, as in the proof of Theorem 5.2."""
     gamma: float = 0.99
     """Discount of the stationary algorithms, cpi and inter-fail."""
     ipm: float = 0.0
@@ -166,13 +166,13 @@ def hyq_bound(inputs: BoundInputs) -> Guarantee:
 
 
 def psdp_bound(inputs: BoundInputs) -> Guarantee:
-    """Table 1, second line; `proved` is the proof of Theorem 2 with π^f = μ."""
+    """Table 1, second line; `proved` is the proof of Theorem 5.2 with π^f = μ."""
     return Guarantee("psdp", "Table 1", (_backward(inputs, events=1),), inputs.most, steps=inputs.horizon)
 
 
 def psdp_trace_bound(inputs: BoundInputs) -> Guarantee:
-    """Theorem 3: the backward pass from any roll-in, by the coverage of that roll-in."""
-    return Guarantee("psdp-trace", "Theorem 3", (_backward(inputs, events=1),), inputs.most, steps=inputs.horizon)
+    """Theorem D.1: the backward pass from any roll-in, by the coverage of that roll-in."""
+    return Guarantee("psdp-trace", "Theorem D.1", (_backward(inputs, events=1),), inputs.most, steps=inputs.horizon)
 
 
 def _backward(p: BoundInputs, events: int) -> PhaseRates:
@@ -183,17 +183,17 @@ def _backward(p: BoundInputs, events: int) -> PhaseRates:
 
 
 def fail_bound(inputs: BoundInputs) -> Guarantee:
-    """Theorem 1: the IPM at the last step, with the witnesses of Equation 1."""
+    """Theorem 5.1: the IPM at the last step, with the witnesses of Equation 1."""
     p, witnesses = inputs, inputs.log_functions + math.log(inputs.actions)
     be = Rate(0.0, 0.0, p.bellman_error)
     printed = _add(_forward(p, p.log(witnesses + p.log_pi, events=2)), be)
     proved = _add(p.most * _forward(p, p.log(witnesses + p.log_pi, events=2 * p.horizon)), be)
     phase = PhaseRates("forward", p.horizon * printed, p.horizon * proved)
-    return Guarantee("fail", "Theorem 1", (phase,), p.most, steps=p.horizon)
+    return Guarantee("fail", "Theorem 5.1", (phase,), p.most, steps=p.horizon)
 
 
 def _forward(p: BoundInputs, log: float) -> Rate:
-    """ε_for of Theorem 1, for witnesses between 0 and 1."""
+    """ε_for of Theorem 5.1, for witnesses between 0 and 1."""
     root, linear = 8 * math.sqrt(2 * p.actions * log), 16 * p.actions * log
     if p.rounds is None:
         return Rate(root + math.sqrt(p.actions), linear)
@@ -205,7 +205,7 @@ def _add(one: Rate, other: Rate) -> Rate:
 
 
 def foobar_bound(inputs: BoundInputs) -> Guarantee:
-    """Theorem 2 (and, with C_pd as coverage, Theorem 6).
+    """Theorem 5.2 (and, with C_pd as coverage, Theorem E.1).
 
     As proved, the IPM of step h is at most h ε_for, for witnesses max_a f − f(·, argmax f′) of either sign: 2 |F|² of them.
     """
@@ -217,25 +217,25 @@ def foobar_bound(inputs: BoundInputs) -> Guarantee:
         Rate(0.0, 0.0, p.bellman_error),
     )
     forward = PhaseRates("forward", printed, p.coverage * p.horizon * (p.horizon + 1) / 2 * one_step)
-    return Guarantee("foobar", "Theorem 2", (forward, _backward(p, events=2)), p.most, steps=p.horizon)
+    return Guarantee("foobar", "Theorem 5.2", (forward, _backward(p, events=2)), p.most, steps=p.horizon)
 
 
 def cpi_bound(inputs: BoundInputs) -> Guarantee:
-    """Theorem 4, with the 8γ/ε² iterations of its lemma; the paper does not state the samples of an iteration."""
+    """Theorem D.2, with the 8γ/ε² iterations of Lemma D.1; the paper does not state the samples of an iteration."""
     p, horizon = inputs, 1 / (1 - inputs.gamma)
     rate = Rate(p.coverage * horizon**2 * 2 * math.sqrt(8 * p.gamma), 0.0, p.coverage * horizon * p.ipm)
-    return Guarantee("cpi", "Theorem 4", (PhaseRates("iterations", rate, rate),), horizon, counts="iterations")
+    return Guarantee("cpi", "Theorem D.2", (PhaseRates("iterations", rate, rate),), horizon, counts="iterations")
 
 
 def inter_fail_bound(inputs: BoundInputs) -> Guarantee:
-    """Theorem 5: the IPM of the stationary forward pass."""
+    """Theorem D.3: the IPM of the stationary forward pass."""
     p, horizon = inputs, 1 / (1 - inputs.gamma)
     most = horizon if p.v_max is None else p.v_max
     log = p.log(p.log_functions + math.log(p.actions) + p.log_pi, events=2)
     root = horizon * 8 * math.sqrt(2 * p.actions**2 * log)
     floor = horizon * p.bellman_error
     phase = PhaseRates("forward", Rate(root, 0.0, floor), Rate(most * root, 0.0, floor))
-    return Guarantee("inter-fail", "Theorem 5", (phase,), most, counts="episodes")
+    return Guarantee("inter-fail", "Theorem D.3", (phase,), most, counts="episodes")
 
 
 GUARANTEES: dict[str, Callable[[BoundInputs], Guarantee]] = {

@@ -1,8 +1,8 @@
 """The paper's two constructions with inadmissible data that are hard with trace access and easy with resets.
 
-`hard_tree` (Proposition "hard_data"): a tree in which half of the states of every step lie on the optimal path, the other half
+`hard_tree` (Proposition 5.1): a tree in which half of the states of every step lie on the optimal path, the other half
 on a node elsewhere that is not below that of the step before. Finding that node among the leaves is a blind search.
-`hard_tv` (Proposition "hard_tv"): one step after which the policy that is closest to the data in total variation never
+`hard_tv` (Proposition 5.2): one step after which the policy that is closest to the data in total variation never
 goes where the reward is.
 """
 
