@@ -104,9 +104,8 @@ def test_briee_plans_with_the_bonus_to_explore_and_without_it_to_exploit():
         value = 0.0
         for h in (1, 0):
             counts = 1 + np.bincount(actions[h], minlength=3)
-            exact = np.bincount(actions[h], rewards[h] + value * ~terminals[h], minlength=3) / counts + bonus / np.sqrt(
-                counts
-            )
+            targets = rewards[h] + value * ~terminals[h]
+            exact = np.bincount(actions[h], targets, minlength=3) / counts + bonus / np.sqrt(counts)
             np.testing.assert_allclose(policy[h].q(states[h, :1])[0], exact, rtol=1e-5)
             value = exact.max()
     assert int(found.exploring[1].act(KEY, states[1, :1], 1)[0]) == 2  # never tried
