@@ -16,7 +16,7 @@ from hyrlo.distances.two_sample import PaddedStates, TestConfig, compare, mmd_te
 from hyrlo.distances.units import LEAST_SPREAD
 from hyrlo.forward import witness as w
 from hyrlo.forward.goals import features_of, unbiased_distance2
-from hyrlo.forward.gradient import GradientConfig, goal_maker
+from hyrlo.forward.gradient import GradientConfig, goal_maker, initial_policies
 from hyrlo.forward.importance import ImportanceConfig
 from hyrlo.forward.minmax import GameConfig
 from hyrlo.forward.regression import RegressionConfig
@@ -265,6 +265,46 @@ def test_constant_dimensions_are_only_shifted(level):
     np.testing.assert_allclose(np.asarray(tiny(jnp.asarray(1e-9 * car(1)))).std(axis=0), 1.0, rtol=1e-3)
 
 
+def test_policies_by_importance_depend_on_no_unit_and_no_offset():
+    """Action 0 leads to the data, action 1 away from them."""
+    offline, logits = car(2), []
+    for scale, shift in ((1.0, 0.0), (SCALE, SHIFT)):
+        move = lambda states: np.float32(states * scale + shift)  # noqa: B023, E731
+        data = ObservationDataset((move(offline), move(offline)))
+        following = np.where(np.arange(N)[:, None] % 2, car(1, sign=-1.0), car(1))
+        online = recorded(move(car(7)), move(following))
+        config = ImportanceConfig(hidden=8, batch=N, game=GameConfig(iterations=50, learning_rate=0.02))
+        policy = config.estimator(Spec(1, 2, 2), data, KEY).solve(KEY, online, data.padded(1), 0)[0]
+        logits.append(policy.logits(online.states))
+    assert float((logits[0][:, 0] - logits[0][:, 1]).mean()) > 0.5
+    np.testing.assert_allclose(logits[0], logits[1], atol=0.05)
+
+
+def test_policies_by_gradient_see_their_own_step_in_its_units():
+    data = ObservationDataset((car(1), car(2) + np.float32(0.5), car(3)))
+    spec, config = Spec(2, 2, 2), GradientConfig(units="step")
+    network = initial_policies(KEY, data, spec, 1, StateUnits.of_steps(data.steps, False), config).steps.network
+    np.testing.assert_allclose(network.shift, [car(1).mean(axis=0), car(2).mean(axis=0) + 0.5], atol=1e-4)
+
+
+def test_random_functions_tell_who_has_ended_however_many_dimensions_there_are():
+    states = jnp.pad(jax.random.normal(KEY, (50, 60)), ((0, 0), (0, 1)))
+    units, weights = StateUnits(Whitening.identity(61), ends=True), jnp.full(50, 0.02)
+    functions = w.random_functions(KEY, states, states, weights, units, 2, w.RandomValues())
+    going, ended = functions(jnp.zeros((2, 61)).at[1, -1].set(1.0), 1).swapaxes(0, 1)
+    assert float(jnp.abs(going - ended).mean()) > 0.1
+
+
+def test_a_comparison_knows_of_ended_episodes_in_both_tests_and_in_the_floor():
+    ours, theirs = flagged(car(1), 0.5), flagged(car(2), 0.2)
+    config = TestConfig(most=N, permutations=19, updates=20, resamples=10)
+    found = compare([ours], [theirs], config, 0, ends=True)
+    assert float(found.mmd.mmd2[0]) == pytest.approx(permutation(ours, theirs, True), abs=0.01)
+    assert float(found.mmd.mmd2[0]) > 0.3**2 * 1.2  # (p − q)² (1 + ‖μ‖²); as one more coordinate it would be less
+    halves = PaddedStates.shuffled([theirs], 1).halves()
+    np.testing.assert_allclose(found.floor, mmd_test(*halves, 19, seed=0, ends=True).null, rtol=1e-4)
+
+
 # The latent encoder
 
 
@@ -279,14 +319,12 @@ def test_the_encoder_depends_on_no_unit_and_no_offset():
     """A fifth of the states are of another kind: no boundary through the mean tells them apart."""
     plain = car(1, n=600)
     found = []
-    for states in (plain, plain * SCALE + SHIFT):
+    for states in (plain, plain * SCALE + SHIFT, plain * np.float32([1, 1e5])):
         encoder, report = fit_encoder(KEY, regression_data(states), LatentProjection(latents=2))
         assert report.loss < 0.35 * report.baseline
         found.append(np.asarray(latent_state(jnp.asarray(states), encoder)))
-    apart = min(
-        np.abs(found[0] - other).mean() for other in (found[1], found[1][:, ::-1])
-    )  # latent states have no order
-    assert apart < 0.04
+    for other in found[1:]:  # latent states have no order
+        assert min(np.abs(found[0] - other).mean(), np.abs(found[0] - other[:, ::-1]).mean()) < 0.04
 
 
 def test_encoders_go_in_and_out_of_principal_directions():

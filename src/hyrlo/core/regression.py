@@ -62,7 +62,7 @@ class LatentProjection(FitConfig):
     directions: int = 8
     """The encoder sees the states along this many principal directions; fewer overfit less."""
     decay: float = 0.01
-    """L2 penalty on the encoder but for its offset, for states and targets of variance one."""
+    """L2 penalty on the encoder, for states and targets of variance one."""
     ridge: float = 1.0
     """Pseudo-samples per latent state and action, all at the prior."""
 
@@ -201,7 +201,7 @@ class EncoderSearch(eqx.Module):
     def train_loss(self, key: PRNGKeyArray, parameters: Any, train: RegressionData) -> Float[Array, ""]:
         variance = jnp.sum(jnp.var(train.targets, axis=0)) + 1e-12
         loss = projection(parameters, train, self.config.ridge, self.config.prior)[1]
-        return loss / variance + self.config.decay * jnp.sum(parameters[:-1] ** 2)  # not on the offset
+        return loss / variance + self.config.decay * jnp.sum(parameters**2)
 
     def test_loss(self, parameters: Any, train: RegressionData, test: RegressionData) -> Float[Array, ""]:
         return LatentRegression.project(parameters, train, self.config).loss(test)
