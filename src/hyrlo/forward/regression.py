@@ -35,7 +35,8 @@ class RegressionConfig(ForwardConfig):
     latents: int = 3
     """Number of latent states."""
     game: GameConfig = field(default_factory=lambda: GameConfig(iterations=300, learning_rate=0.2))
-    witness: SampleWitness = field(default_factory=Mmd)
+    witness: SampleWitness = field(default_factory=lambda: Mmd(memory=0.0))
+    """Every round sees all samples, so the last witness is exact and there is no noise to average out."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
