@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import hyrlo
-from hyrlo.forward.witness import Mmd
 
 pytestmark = pytest.mark.learning
 
@@ -19,7 +18,7 @@ def trained():
 def test_foobar_opens_the_lock_and_its_forward_policy_keeps_good_states(trained):
     assert trained.result["success_rate"] >= 0.97
     forward = [line["success_rate"] for line in trained.metrics if line["phase"] == "forward"]
-    assert 0.4 * data_mass(6) < forward[-1] < 1.4 * data_mass(6)
+    assert 0.75 * data_mass(6) < forward[-1] < 1.25 * data_mass(6)
     assert forward[0] < 0.01  # the rest of the forward policy is still uniform
 
 
@@ -31,12 +30,11 @@ def data_mass(horizon):
 def kept_mass(seed, **changes):
     """Good mass of FAIL's policy at the last step of a lock of five steps, as a share of the data's.
 
-    The policy player answers the last witness. With these sizes the share is between 0.90 and 1.10 for seeds 0 to 9.
+    Of the default preset it is between 0.97 and 1.12 for seeds 0 to 9.
     """
     fast = hyrlo.config("fail", "fast")
-    rounds = {name: changes.pop(name) for name in ("iterations", "learning_rate") if name in changes}
-    game = dataclasses.replace(fast.game, **{"iterations": 100} | rounds)
-    config = dataclasses.replace(fast, witness=Mmd(memory=0.0), game=game, **changes)
+    game = {name: changes.pop(name) for name in ("iterations", "learning_rate") if name in changes}
+    config = dataclasses.replace(fast, game=dataclasses.replace(fast.game, **game), **changes)
     trained = hyrlo.train(
         "fail", hyrlo.make("lock", horizon=5), config=config, seed=seed, curve_episodes=2, eval_episodes=4000
     )

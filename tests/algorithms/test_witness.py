@@ -234,8 +234,8 @@ def test_fail_opens_the_lock_as_often_as_the_data_do(witness):
     game = dataclasses.replace(fast.game, iterations=100)
     config = dataclasses.replace(fast, witness=witness, samples=800, offline_samples=800, game=game)
     world = hyrlo.make("lock", horizon=3)
-    trained = hyrlo.train("fail", world, config=config, seed=0, curve_episodes=2, eval_episodes=2000)
-    assert 0.24 < trained.result["success_rate"] < 0.45
+    runs = [hyrlo.train("fail", world, config=config, seed=s, curve_episodes=2, eval_episodes=2000) for s in range(3)]
+    assert 0.24 < np.mean([run.result["success_rate"] for run in runs]) < 0.45
 
 
 def test_discriminators_are_chosen_by_name():
