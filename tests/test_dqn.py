@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from hyrlo.core.errors import RunError
 from hyrlo.experiments import dqn, gymnasium, runner
 from hyrlo.experiments.dqn import DqnConfig, mean_return, train_dqn
+from hyrlo.experiments.reproduce import reproduce
 from hyrlo.experiments.runner import Finished, available, execute, row_of
 from hyrlo.runs.provenance import running_code
 
@@ -37,6 +39,15 @@ def test_it_is_left_out_with_a_word_where_it_is_not_installed(tmp_path, monkeypa
     done.path(tmp_path).mkdir(parents=True)
     (done.path(tmp_path) / "result.json").write_text("{}")
     assert done in available(specs, tmp_path)  # what has finished needs nothing
+
+
+def test_nothing_left_to_report_is_an_error_of_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "find_spec", lambda module: None)
+    with pytest.raises(RunError, match="no runs are left to report"):
+        reproduce("gymnasium", "paper", 1, tmp_path, only=["dqn-MountainCar"])
+    with pytest.raises(RunError, match="make no row of the table"):  # a task is reported with its FOOBAR runs
+        gymnasium.report([], tmp_path, "paper")
+    assert not list(tmp_path.rglob("*.md"))
 
 
 def test_an_evaluation_plays_whole_episodes_to_the_time_limit():

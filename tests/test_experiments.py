@@ -170,8 +170,9 @@ def test_tables_come_from_other_seeds_than_settings(stored, capsys):
     assert main([*command, "--report-only", "--seeds", "2"]) == 0
     assert f"{len(specs)} of {2 * len(specs)} runs have not finished" in capsys.readouterr().out
     assert main([*command, "--first-seed", "-1"]) == 2
-    assert main(["reproduce", "theory", "--first-seed", "5"]) == 2
-    assert "leave out --first-seed" in capsys.readouterr().err
+    for option in ("--first-seed", "--only"):
+        assert main(["reproduce", "theory", option, "5"]) == 2
+        assert f"leave out {option}" in capsys.readouterr().err
 
 
 def test_held_out_data_have_seeds_of_their_own():

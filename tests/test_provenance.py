@@ -49,7 +49,10 @@ def test_only_tracked_files_of_the_package_make_it_dirty(package):
     (package / "new.py").write_text("")
     assert not code_of_package(package)["dirty"]
     (package / "inner" / "code.py").write_text("x = 2\n")
-    assert code_of_package(package)["dirty"]
+    one = code_of_package(package)
+    assert one["dirty"]
+    (package / "inner" / "code.py").write_text("x = 3\n")
+    assert short_name(code_of_package(package)) != short_name(one)  # other changes on the same commit
     git(package, "commit", "-qam", "more code")
     assert not code_of_package(package)["dirty"]
 
@@ -99,5 +102,6 @@ def test_names_and_time():
     assert running_code() is code
     assert short_name({"version": "1", "commit": "0123456789abcdef", "dirty": False}) == "0123456789"
     assert short_name({"version": "1", "commit": "0123456789abcdef", "dirty": True}) == "0123456789+"
+    assert short_name({"commit": "0123456789abcdef", "dirty": True, "source": "fedcba98"}) == "0123456789+fedcba"
     assert short_name({"version": "1", "wheel": "0123456789abcdef"}) == "wheel-0123456789"
     assert short_name(None) == "unrecorded code"

@@ -5,9 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import hyrlo
+from hyrlo.backward import psdp
 from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.networks import latent_state
-from hyrlo.core.regression import LatentProjection, PrincipalDirections, RegressionData, fit_encoder
+from hyrlo.core.regression import (
+    FitReport,
+    LatentProjection,
+    PrincipalDirections,
+    RegressionData,
+    create_q,
+    fit_encoder,
+    fit_q,
+)
 from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import Compared, ExactMMD, ImportanceMMD, StateUnits, compared_bandwidth
@@ -21,6 +31,7 @@ from hyrlo.forward.importance import ImportanceConfig
 from hyrlo.forward.minmax import GameConfig
 from hyrlo.forward.regression import RegressionConfig
 from hyrlo.forward.seek import SeekConfig, density_ratio
+from hyrlo.runs.directory import MemoryRun
 
 KEY = jax.random.key(0)
 N = 400
@@ -338,3 +349,35 @@ def test_encoders_go_in_and_out_of_principal_directions():
     np.testing.assert_allclose(directions.encoder_inside(outside), encoder, atol=0.02)
     constant = jnp.pad(states, ((0, 0), (0, 1)), constant_values=3.0)
     assert float(jnp.abs(PrincipalDirections.of(constant, 3)(constant)).max()) < 10
+
+
+def test_psdp_fits_states_of_ended_episodes_in_the_middle_of_the_others(monkeypatch):
+    """As zeros they would decide the units of states that are far from zero."""
+    world, seen = hyrlo.make("gym:CartPole-v1", 24, num_envs=8), []
+
+    def fit(key, states, actions, targets, count, config, warm=None):
+        seen.append(np.asarray(states))
+        return create_q(key, states.shape[1], count, config), FitReport(0.0, 1.0, 1)
+
+    monkeypatch.setattr(psdp, "fit_q", fit)
+    config = psdp.PsdpConfig(samples=16, fit=LatentProjection())
+    psdp.psdp_trace(world.trace_model(), world.spec.uniform(), config, KEY, MemoryRun(curve_episodes=1))
+    ended = [states[:, -1] == 1 for states in seen]
+    mixed = [(states, over) for states, over in zip(seen, ended, strict=True) if 0 < over.sum() < len(over)]
+    assert mixed
+    for states, over in mixed:
+        middle = states[~over, :-1].mean(axis=0)
+        np.testing.assert_allclose(states[over, :-1], np.tile(middle, (over.sum(), 1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_a_fit_finds_latent_states_beside_ended_episodes_at_any_offset(offset):
+    rng, n = np.random.default_rng(0), 1000
+    kind, actions, over = rng.integers(0, 3, n), rng.integers(0, 3, n), rng.random(n) < 0.3
+    states = np.pad(np.eye(3)[kind] + 0.1 * rng.standard_normal((n, 3)) + offset, ((0, 0), (0, 1)))
+    states[over] = [0, 0, 0, 1]
+    states = jnp.asarray(states, jnp.float32)
+    targets = jnp.asarray((actions == kind) & ~over, jnp.float32)
+    centred = StateUnits.of(states, ends=True).centred(states)
+    _, report = fit_q(KEY, centred, jnp.asarray(actions), targets, 3, LatentProjection(latents=4))
+    assert report.loss < 0.1 * report.baseline

@@ -174,3 +174,13 @@ def test_intervals_cover_every_update_once_and_evenly(updates, most):
     assert [t for part in parts for t in part] == list(range(updates))
     assert len(parts) == min(updates, most)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_more_warm_starts_than_restarts_are_left_out():
+    """HyQ has two warm starts; `--fit.restarts 1` keeps the first."""
+    samples = rows()._replace(targets=jax.random.normal(jax.random.key(2), (20, 1)))
+    config = LatentProjection(latents=2, restarts=1, updates=3)
+    warm = jax.random.normal(jax.random.key(3), (2, 4, 2))
+    one, _, _ = run_restarts(jax.random.key(0), EncoderSearch(config), samples, warm[:1], config)
+    both, _, _ = run_restarts(jax.random.key(0), EncoderSearch(config), samples, warm, config)
+    np.testing.assert_array_equal(one, both)

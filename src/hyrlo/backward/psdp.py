@@ -25,6 +25,7 @@ from hyrlo.core.policies import Greedy, Policy, Stack, switch
 from hyrlo.core.regression import FitConfig, LatentProjection, LatentSgd, create_q, fit_q
 from hyrlo.core.variants import from_presets
 from hyrlo.data.states import ObservationDataset
+from hyrlo.distances import StateUnits
 
 Collect = Callable[[PRNGKeyArray, int, Policy, int], Recorded]
 """Samples (s_h, a_h, return) of step h: key, h, π_{h+1:H} and how many."""
@@ -112,8 +113,9 @@ def improve_backwards(
         for r in range(1 if k == 1 else 2):
             keys = Keys(key).at(h, r)
             batch = collect_block(collect, keys.collect, steps, backward, config.samples)  # s_h, a_h, r_{h:H}
+            states = StateUnits.of(batch.states, spec.ends).centred(batch.states)  # ended episodes decide no unit
             q, report = fit_q(
-                keys.fit, batch.states, batch.actions, batch.return_to_go, spec.actions, config.fit,
+                keys.fit, states, batch.actions, batch.return_to_go, spec.actions, config.fit,
                 warm=after.q if after else None,  # type: ignore[attr-defined]
             )  # fmt: skip
             backward = backward.with_step(h, Greedy(q))

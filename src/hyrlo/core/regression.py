@@ -215,7 +215,8 @@ class EncoderSearch(eqx.Module):
 def run_restarts(
     key: PRNGKeyArray, problem: SearchProblem, samples: RegressionData, warm: Any, config: FitConfig
 ) -> tuple[Any, Float[Array, " r"], Float[Array, ""]]:
-    """The restarts where they ended and their held-out losses; the first ones start from `warm` (a leading axis of some).
+    """The restarts where they ended and their held-out losses; the first ones start from `warm` (a leading axis of some; those
+    beyond the number of restarts are left out).
 
     All see the same minibatches: one matrix product serves all.
     """
@@ -224,7 +225,7 @@ def run_restarts(
     optimiser = optax.adam(config.learning_rate)
     restarts = jax.vmap(lambda k: problem.start(k, samples))(jax.random.split(start_key, config.restarts))
     if warm is not None:
-        restarts = jax.tree.map(lambda many, some: many.at[: len(some)].set(some), restarts, warm)
+        restarts = jax.tree.map(lambda many, some: many.at[: len(some)].set(some[: len(many)]), restarts, warm)
 
     def update(t: Int[Array, ""], learner: tuple) -> tuple:
         def one(parameters: Any, state: Any) -> tuple[Any, Any]:

@@ -37,8 +37,8 @@ SHOWN = ("foobar-paper", "foobar-lean", "hyq-paper", "hyq-fast", "briee-fast")
 COMBINATIONS = ("foobar-lean", "hyq-paper", "hyq-fast")
 """Groups that are also run with one seed on locks of different combinations."""
 BUDGET = 140_000
-"""Episodes that an algorithm may use at least at the long horizons; fewer if it stops because it has solved the lock."""
-ITERATIONS = {  # as few as the budget allows: an iteration takes up to a minute
+"""Every algorithm may use at least this many episodes at the long horizons; it uses fewer if it stops as solved."""
+ITERATIONS = {  # the fewest that use up the budget: an iteration takes up to a minute
     ("hyq-paper", 100): 28,
     ("briee-fast", 50): 14,
     ("briee-fast", 100): 7,

@@ -68,8 +68,8 @@ def reproduce(
     base = Path(out) / scale
     directory = base / name
     if isinstance(experiment, Computation):
-        if first_seed is not None:
-            raise HyrloError(f"{name} trains nothing; leave out --first-seed")
+        if first_seed is not None or only:
+            raise HyrloError(f"{name} trains nothing; leave out --{'only' if only else 'first-seed'}")
         directory.mkdir(parents=True, exist_ok=True)
         table = f"{experiment.compute(scale, seeds, directory)}\nCode: {described(short_name(running_code()))}.\n"
         write_atomically(directory / f"{name}.md", table)
@@ -84,6 +84,10 @@ def reproduce(
         specs = finished
     else:
         specs = available(specs, base / "runs")
+        if not specs:
+            raise RunError(
+                f"{name}: no runs are left to report; install what they need, or name other groups with --only"
+            )
         execute(specs, base / "runs", jobs, mixed)
     runs = [Finished.read(spec, base / "runs") for spec in specs]
     code = code_line(runs, mixed)

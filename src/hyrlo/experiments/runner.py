@@ -246,6 +246,10 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        raise RunError(
+            f"{path}: these runs make no row of the table; name more groups with --only, or train them first"
+        )
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()

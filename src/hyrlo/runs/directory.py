@@ -249,7 +249,10 @@ class RunDirectory(MemoryRun):
     def finished(self) -> dict[str, Any] | None:
         """The result, if the run has ended before."""
         path = self.path / "result.json"
-        return read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        self.drop_rows()  # a kill right after the result leaves them behind
+        return read_json(path)
 
 
 def check_metrics(line: Mapping[str, Any], where: str) -> None:

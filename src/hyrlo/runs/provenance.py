@@ -13,21 +13,22 @@ from typing import Any
 import hyrlo
 
 PACKAGE = Path(hyrlo.__file__).parent
-TIMEOUT = 2
-"""Seconds that git may take."""
+TIMEOUT = 20
+"""Seconds that git may take. Too few would name the same code in two ways on a busy machine."""
 UNKNOWN = "unrecorded code"
 
 
 @cache
 def running_code() -> dict[str, Any]:
-    """The code of this process: `version` and `commit`, `dirty` or, outside a git checkout, `wheel`."""
+    """The code of this process: `version` and `commit`, `dirty` (with `source`) or, outside a git checkout, `wheel`."""
     return {"version": hyrlo.__version__, **code_of_package(PACKAGE)}
 
 
 def code_of_package(package: Path) -> dict[str, Any]:
     """The last commit that touched the package, and whether tracked files have changed since; else a hash of its source.
 
-    Commits that only touch documentation or tests leave `commit` as it is. Never raises.
+    Commits that only touch documentation or tests leave `commit` as it is. Uncommitted changes also have a hash, `source`:
+    two of them on one commit are different code. Never raises.
     """
     try:
         _git(package, "ls-files", "--error-unmatch", "__init__.py")
@@ -37,7 +38,7 @@ def code_of_package(package: Path) -> dict[str, Any]:
             raise ValueError("added, but never committed")
     except (OSError, ValueError, subprocess.SubprocessError):  # no git, no checkout, not tracked, too slow
         return {"wheel": source_hash(package)}
-    return {"commit": commit, "dirty": bool(changed)}
+    return {"commit": commit, "dirty": bool(changed), **({"source": source_hash(package)} if changed else {})}
 
 
 def source_hash(package: Path) -> str:
@@ -53,11 +54,11 @@ def source_hash(package: Path) -> str:
 
 
 def short_name(code: Mapping[str, Any] | None) -> str:
-    """A commit in short, with `+` for uncommitted changes, or `wheel-` and a hash; runs of hyrlo 0.2.0 recorded none."""
+    """A commit in short (`+` and a hash: uncommitted changes), or `wheel-` and a hash; runs of hyrlo 0.2.0 recorded none."""
     if not code:
         return UNKNOWN
     if "commit" in code:
-        return code["commit"][:10] + ("+" if code["dirty"] else "")
+        return code["commit"][:10] + (f"+{code.get('source', '')[:6]}" if code["dirty"] else "")
     return f"wheel-{code['wheel'][:10]}"
 
 
