@@ -6,7 +6,10 @@ import time
 import pytest
 
 import hyrlo
+from hyrlo.core.errors import RunError
+from hyrlo.core.files import write_json
 from hyrlo.runs import provenance
+from hyrlo.runs.directory import FORMAT, RunDirectory
 from hyrlo.runs.provenance import code_of_package, running_code, short_name, source_hash
 
 
@@ -105,3 +108,10 @@ def test_names_and_time():
     assert short_name({"commit": "0123456789abcdef", "dirty": True, "source": "fedcba98"}) == "0123456789+fedcba"
     assert short_name({"version": "1", "wheel": "0123456789abcdef"}) == "wheel-0123456789"
     assert short_name(None) == "unrecorded code"
+
+
+def test_a_run_of_code_with_other_random_numbers_is_not_resumed(tmp_path):
+    settings = {"format": FORMAT, "algo": "fail", "env": "lock", "env_options": {}, "horizon": 2, "seed": 0}
+    write_json(tmp_path / "config.json", settings)
+    with pytest.raises(RunError, match=r"begun by hyrlo 0.2.* give another --out"):
+        RunDirectory(tmp_path, {**settings, "code": running_code()}, resume=True)

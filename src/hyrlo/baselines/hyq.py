@@ -138,7 +138,8 @@ class Rows(NamedTuple):
         keys = Keys(key)
         from_online = jax.random.uniform(keys.which, shape) < share
         where = jax.random.uniform(keys.row, shape)
-        return jnp.where(from_online, self.begin + where * self.online, where * self.offline).astype(int)
+        online, offline = ((where * count).astype(int) for count in (self.online, self.offline))
+        return jnp.where(from_online, self.begin + online, offline)
 
 
 @eqx.filter_jit

@@ -24,7 +24,7 @@ from hyrlo.core.whitening import moments
 CHECKS = 30  # how often in a fit the held-out loss is looked at
 LEAST_NOISE = 0.05  # variance that is never explained in a dimension of variance 1
 LEAST_WITHIN = 1e-3  # variance within a latent state, along directions of variance 1
-NEVER = 1e3  # logit of a latent state that no sample is in
+NEVER = 1e9  # logit of a latent state that no sample is in
 WORSE = 0.01  # discriminants are taken if they explain at most this share less of what can be explained
 NEAR = 0.1  # a restart is near the best if it explains this share less of what can be explained
 

@@ -146,7 +146,13 @@ class RunDirectory(MemoryRun):
         if config_path.exists():
             if not resume:
                 raise RunError(f"{self.path}: already holds a run; give --resume to continue it, or another --out")
-            difference = first_difference(read_config(self.path), self.config)
+            there = read_config(self.path)
+            if "code" not in there:
+                raise RunError(
+                    f"{self.path}: was begun by hyrlo 0.2, which draws other random numbers, so it cannot be resumed to the "
+                    "same policy; give another --out"
+                )
+            difference = first_difference(there, self.config)
             if difference:
                 raise RunError(f"{self.path}: holds a run of another config ({difference}); give another --out")
             for folder in (self.path, self.checkpoints):
