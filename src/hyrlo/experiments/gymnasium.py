@@ -91,23 +91,21 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
     groups, rows, table = by_group(runs), [], []
     for task in dict.fromkeys(run.spec.group.split("-", 1)[1] for run in runs):
         ours, scratch, dqn = (groups.get(f"{method}-{task}", []) for method in ("foobar", "sac", "dqn"))
-        if not ours:
-            continue
-        behaviour = behaviour_return(task, ours[0].spec.horizon, 20 if scale == "smoke" else BEHAVIOUR_EPISODES)
-        steps = float(np.median([run.result["steps"] for run in ours]))
-        equal = [at_steps(run, steps) for run in scratch]
+        members = ours + scratch + dqn
+        behaviour = behaviour_return(task, members[0].spec.horizon, 20 if scale == "smoke" else BEHAVIOUR_EPISODES)
+        steps = float(np.median([run.result["steps"] for run in ours])) if ours else None
+        equal = [at_steps(run, steps) for run in scratch] if steps else []
         forward = [[m for m in run.metrics if m["phase"] == "forward"][-1]["return_mean"] for run in ours]
         table.append(
             [
-                task, str(len(ours)), f"{behaviour:.1f}", spread(forward),
-                spread([run.result["return_mean"] for run in ours]), spread(equal) if equal else "",
-                spread([run.result["return_mean"] for run in dqn]) if dqn else "", f"{steps:,.0f}",
-                spread([run.result["wall_seconds"] for run in ours]),
+                task, str(max(len(ours), len(scratch), len(dqn))), f"{behaviour:.1f}",
+                *(spread(values) if values else "" for values in (forward, returns(ours), equal, returns(dqn))),
+                f"{steps:,.0f}" if steps else "", spread([r.result["wall_seconds"] for r in ours]) if ours else "",
             ]
         )  # fmt: skip
-        rows += [{**row_of(run), "behaviour_return": round(behaviour, 2)} for run in ours + scratch + dqn]
+        rows += [{**row_of(run), "behaviour_return": round(behaviour, 2)} for run in members]
         curves = {"FOOBAR": ours, "SAC from scratch": scratch, "DQN": dqn}
-        metrics = {name: [run.metrics for run in members] for name, members in curves.items() if members}
+        metrics = {name: [run.metrics for run in found] for name, found in curves.items() if found}
         plots.returns(out / f"{task}.png", metrics, behaviour, task)
     write_csv(out / "gymnasium.csv", rows)
     header = [
@@ -115,6 +113,10 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
         f"DQN, {DqnConfig.steps:,} steps", "steps", "seconds",
     ]  # fmt: skip
     return markdown(header, table)
+
+
+def returns(runs: list[Finished]) -> list[float]:
+    return [run.result["return_mean"] for run in runs]
 
 
 def behaviour_return(task: str, horizon: int, episodes: int) -> float:
