@@ -276,21 +276,6 @@ def test_constant_dimensions_are_only_shifted(level):
     np.testing.assert_allclose(np.asarray(tiny(jnp.asarray(1e-9 * car(1)))).std(axis=0), 1.0, rtol=1e-3)
 
 
-def test_policies_by_importance_depend_on_no_unit_and_no_offset():
-    """Action 0 leads to the data, action 1 away from them."""
-    offline, logits = car(2), []
-    for scale, shift in ((1.0, 0.0), (SCALE, SHIFT)):
-        move = lambda states: np.float32(states * scale + shift)  # noqa: B023, E731
-        data = ObservationDataset((move(offline), move(offline)))
-        following = np.where(np.arange(N)[:, None] % 2, car(1, sign=-1.0), car(1))
-        online = recorded(move(car(7)), move(following))
-        config = ImportanceConfig(hidden=8, batch=N, game=GameConfig(iterations=50, learning_rate=0.02))
-        policy = config.estimator(Spec(1, 2, 2), data, KEY).solve(KEY, online, data.padded(1), 0)[0]
-        logits.append(policy.logits(online.states))
-    assert float((logits[0][:, 0] - logits[0][:, 1]).mean()) > 0.5
-    np.testing.assert_allclose(logits[0], logits[1], atol=0.05)
-
-
 def test_policies_by_gradient_see_their_own_step_in_its_units():
     data = ObservationDataset((car(1), car(2) + np.float32(0.5), car(3)))
     spec, config = Spec(2, 2, 2), GradientConfig(units="step")

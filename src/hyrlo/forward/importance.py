@@ -15,12 +15,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import check_positive
-from hyrlo.core.networks import MLP, Whitened
 from hyrlo.core.policies import Softmax
 from hyrlo.data.states import ObservationDataset, Padded
 from hyrlo.distances import ExactMMD, ImportanceMMD, StateUnits
 from hyrlo.forward.fail import ForwardConfig, OneStepEstimator
-from hyrlo.forward.minmax import Discriminator, GameConfig, UnitBall, play
+from hyrlo.forward.minmax import Discriminator, GameConfig, UnitBall, play, softmax_network
 from hyrlo.forward.witness import ExactMmd, ImportanceCounts, Mmd, WitnessConfig, next_features, value_discriminator
 
 
@@ -57,12 +56,7 @@ class ImportanceEstimator(OneStepEstimator):
         self.sizes = (spec.observation_size, config.hidden, spec.actions)
 
     def initial_policy(self) -> Softmax:
-        return self.fresh_policy(jax.random.key(0), 0)
-
-    def fresh_policy(self, key: PRNGKeyArray, h: int) -> Softmax:
-        """A policy that sees the states in the units of step `h`."""
-        network = MLP.create(key, self.sizes, last_scale=0.01)  # nearly uniform
-        return Softmax(Whitened.create(network, self.units_at(h).whitening))
+        return softmax_network(jax.random.key(0), self.sizes)
 
     def solve(self, key: PRNGKeyArray, online: Recorded, offline: Padded, h: int) -> tuple[Softmax, float, str]:
         policy_key, feature_key, _, game_key = jax.random.split(key, 4)
@@ -79,7 +73,7 @@ class ImportanceEstimator(OneStepEstimator):
                 counts = ImportanceCounts(online.actions)
                 discriminator = value_discriminator(feature_key, counts, values, *following, self.spec.actions, h + 1)
         policy, distance = play(
-            game_key, self.fresh_policy(policy_key, h), online.states, discriminator,
+            game_key, softmax_network(policy_key, self.sizes), online.states, discriminator,
             config.game, config.witness.memory, config.batch,
         )  # fmt: skip
         return policy, float(distance), config.witness.measure
