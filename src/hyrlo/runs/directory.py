@@ -147,7 +147,7 @@ class RunDirectory(MemoryRun):
             if not resume:
                 raise RunError(f"{self.path}: already holds a run; give --resume to continue it, or another --out")
             there = read_config(self.path)
-            if "code" not in there:
+            if "code" in self.config and "code" not in there:
                 raise RunError(
                     f"{self.path}: was begun by hyrlo 0.2, which draws other random numbers, so it cannot be resumed to the "
                     "same policy; give another --out"
