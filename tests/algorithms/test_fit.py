@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hyrlo.core.intervals import intervals
+from hyrlo.core.networks import latent_state
 from hyrlo.core.regression import (
     EncoderSearch,
     FitConfig,
@@ -18,8 +19,10 @@ from hyrlo.core.regression import (
     MinibatchQ,
     MlpSgd,
     RegressionData,
+    discriminants,
     run_restarts,
     search,
+    unexplained,
 )
 from hyrlo.forward.minmax import GameConfig, play, softmax_network
 
@@ -184,3 +187,25 @@ def test_more_warm_starts_than_restarts_are_left_out():
     one, _, _ = run_restarts(jax.random.key(0), EncoderSearch(config), samples, warm[:1], config)
     both, _, _ = run_restarts(jax.random.key(0), EncoderSearch(config), samples, warm, config)
     np.testing.assert_array_equal(one, both)
+
+
+def test_discriminants_put_the_border_midway_between_latent_states():
+    """A border close to one of two latent states moves to the middle, whatever their shares; an empty one is never chosen."""
+    rng = np.random.default_rng(0)
+    second = np.arange(1000) < 100  # one state in ten
+    states = rng.normal(0, 0.1, (1000, 2)) + np.where(second[:, None], [3.0, 1.0], [-1.0, 1.0])
+    skewed = jnp.asarray([[-2.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1.0, -1.0, -50.0]])  # its border is at 0.5
+    found = discriminants(skewed, jnp.asarray(states, jnp.float32))
+    along = jnp.linspace(-1.0, 3.0, 401)
+    best = np.argmax(latent_state(jnp.stack([along, jnp.ones(401)], axis=1), found), axis=1)
+    assert set(best.tolist()) == {0, 1}
+    assert float(along[np.argmax(best == 1)]) == pytest.approx(1.0, abs=0.1)
+
+
+def test_noise_is_what_the_leading_direction_leaves_unexplained():
+    """One factor behind ten dimensions: correlation l lᵀ off the diagonal, noise variance 1 − l², in closed form."""
+    loadings = np.linspace(0.3, 0.9, 10)
+    correlation = np.outer(loadings, loadings) + np.diag(1 - loadings**2)
+    found = np.asarray(unexplained(jnp.asarray(correlation, jnp.float32), 1)) ** 2
+    assert (np.diff(found) < 0).all()  # the more a dimension shares, the less noise it has
+    np.testing.assert_allclose(found, 1 - loadings**2, atol=0.2)
