@@ -7,16 +7,20 @@ import numpy as np
 import pytest
 
 import hyrlo
+from hyrlo.backward.plan import PlanConfig
+from hyrlo.backward.psdp import PsdpConfig
+from hyrlo.backward.sac import LATENT, SacConfig
 from hyrlo.backward.sac import MOTION as SAC_MOTION
-from hyrlo.backward.sac import SacConfig
+from hyrlo.backward.variants import SuitedSacConfig
 from hyrlo.core.serialize import policy_fingerprint
+from hyrlo.forward.choose import MeasuredConfig
 from hyrlo.forward.density import DensityConfig
 from hyrlo.forward.importance import ImportanceConfig
 from hyrlo.forward.model import MOTION, ModelConfig, VectorModelConfig
 from hyrlo.forward.regression import RegressionConfig
 from tests.algorithms import contract
 
-SMALL = contract.small(hyrlo.config("fail"))
+SMALL = contract.small(hyrlo.config("fail", preset="fast"))
 
 
 def lock_states(horizon=3):
@@ -69,12 +73,18 @@ def test_progress_is_shown_if_asked_for(capsys):
 
 
 def test_presets_are_budgets_and_paper_is_the_paper_s_variant():
-    assert isinstance(hyrlo.config("foobar").forward, RegressionConfig)
+    assert isinstance(hyrlo.config("foobar").forward, MeasuredConfig)
+    assert isinstance(hyrlo.config("foobar", preset="fast").forward, RegressionConfig)
     assert isinstance(hyrlo.config("foobar", preset="paper").forward, ImportanceConfig)
     assert hyrlo.config("foobar", preset="lean").backward.samples == 800
-    assert isinstance(hyrlo.config("foobar", improve="sac").backward, SacConfig)
+    assert isinstance(hyrlo.config("foobar", improve="sac").backward, SuitedSacConfig)
+    assert isinstance(hyrlo.config("foobar", preset="fast", improve="sac").backward, SacConfig)
+    assert hyrlo.config("foobar", forward="latent", improve="sac").backward == LATENT
+    assert isinstance(hyrlo.config("foobar", forward="latent").backward, PlanConfig)
+    assert isinstance(hyrlo.config("foobar", forward="regression").backward, PsdpConfig)
     cart, pendulum = hyrlo.make("gym:CartPole-v1"), hyrlo.make("gym:Pendulum-v1")
-    assert type(hyrlo.config("foobar", world=cart).forward) is ModelConfig
+    assert type(hyrlo.config("foobar", world=cart).forward) is MeasuredConfig
+    assert type(hyrlo.config("foobar", world=cart, forward="model").forward) is ModelConfig
     assert isinstance(hyrlo.config("foobar", world=cart, preset="paper").forward, ImportanceConfig)
     assert type(hyrlo.config("foobar", world=pendulum).forward) is VectorModelConfig
     assert isinstance(hyrlo.config("foobar", world=pendulum, forward="importance").forward, DensityConfig)

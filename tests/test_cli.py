@@ -17,7 +17,7 @@ from tests.algorithms.contract import BACKWARD, FORWARD
 
 RESULT_KEYS = {
     "algo", "env", "seed", "horizon", "episodes", "steps", "return_mean", "success_rate",
-    "eval_episodes", "wall_seconds", "versions", "code",
+    "eval_episodes", "wall_seconds", "spent", "chosen", "warnings", "versions", "code",
 }  # fmt: skip
 SMALL = [
     "--forward.samples", str(FORWARD), "--forward.offline-samples", "50", "--forward.witness.features", "32",

@@ -148,14 +148,13 @@ def test_worlds_say_what_suits_them():
         "lock": Traits(),
         "discounted": Traits(),
         "hard-tv": Traits(),
-        "gym:CartPole-v1": Traits("model", "sac", **slow),
-        f"gym:{LOCK_ID}": Traits("regression", "psdp", **slow),
+        "gym:CartPole-v1": Traits(**slow),
+        f"gym:{LOCK_ID}": Traits(**slow),
     }
     for name, traits in expected.items():
         assert make(name).traits == traits_of(name) == traits
-    hammer = Traits("model", "sac", motion=True, horizon_from_data=False, **slow)
+    hammer = Traits(motion=True, horizon_from_data=False, **slow)
     assert traits_of("hammer-binary") == hammer
-    assert make(gymnasium.make(LOCK_ID, horizon=3)).traits.forward == "regression"
     assert make("gym:CartPole-v1", motion=True).traits == dataclasses.replace(SIMULATED, motion=True)
 
 
@@ -167,7 +166,7 @@ def test_an_environment_class_says_its_traits():
         hyrlo_traits = {"speed": 3}  # noqa: RUF012
 
     assert make(Arm(), 3).traits == dataclasses.replace(SIMULATED, motion=True)
-    assert "hyrlo_traits has 'speed'; the traits are forward" in message(lambda: make(Wrong(), 3).traits)
+    assert "hyrlo_traits has 'speed'; the traits are motion" in message(lambda: make(Wrong(), 3).traits)
 
 
 # The registry

@@ -8,11 +8,11 @@ import pytest
 import hyrlo
 from hyrlo.backward import psdp
 from hyrlo.core.access import Recorded, Spec
+from hyrlo.core.directions import PrincipalDirections
 from hyrlo.core.networks import latent_state
 from hyrlo.core.regression import (
     FitReport,
     LatentProjection,
-    PrincipalDirections,
     RegressionData,
     create_q,
     fit_encoder,

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from hyrlo.backward import psdp, sac
+from hyrlo.backward import plan, psdp, sac
 from hyrlo.backward import variants as backward_variants
+from hyrlo.backward.variants import BackwardConfig, SuitedConfig, SuitedSacConfig
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError
@@ -23,8 +24,9 @@ from hyrlo.core.policies import Mixture, Policy
 from hyrlo.core.variants import Choice, check_preset
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward import variants as forward_variants
-from hyrlo.forward.fail import ForwardConfig, fail
-from hyrlo.forward.regression import RegressionConfig
+from hyrlo.forward.choose import MeasuredConfig
+from hyrlo.forward.fail import ForwardConfig, forward_pass
+from hyrlo.forward.latent import LatentConfig, LatentEstimator
 from hyrlo.forward.seek import SeekConfig, seek
 
 
@@ -32,8 +34,15 @@ from hyrlo.forward.seek import SeekConfig, seek
 class FoobarConfig:
     """Both passes."""
 
-    forward: ForwardConfig = field(default_factory=RegressionConfig)
-    backward: psdp.PsdpConfig | sac.RollInSacConfig = field(default_factory=psdp.PsdpConfig)
+    forward: ForwardConfig | MeasuredConfig = field(default_factory=MeasuredConfig)
+    backward: BackwardConfig | SuitedConfig | SuitedSacConfig = field(default_factory=SuitedConfig)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.backward, plan.PlanConfig) and not isinstance(self.forward, LatentConfig):
+            raise HyrloError(
+                "--improve plan: plans with what --forward latent has counted, but the forward pass is another; "
+                "add --forward latent, or give --improve psdp or sac"
+            )
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,11 @@ class ExploringFoobarConfig(FoobarConfig):
 
 def configure(choice: Choice) -> FoobarConfig:
     """Both passes with the preset; a pass that does not have it keeps its own default."""
-    (estimator, of_forward), (improver, of_backward) = forward_variants.select(choice), backward_variants.select(choice)
+    if choice.open:
+        return FoobarConfig(forward_variants.configure_roll_in(choice), backward_variants.configure(choice))
+    estimator, of_forward = forward_variants.select(choice)
+    choice = choice.suited_to(estimator)
+    improver, of_backward = backward_variants.select(choice)
     if choice.preset is not None:
         check_preset(choice.preset)
         if choice.preset not in {*of_forward, *of_backward}:
@@ -53,7 +66,7 @@ def configure(choice: Choice) -> FoobarConfig:
                 f"neither --forward {estimator} nor --improve {improver} has preset {choice.preset}; "
                 f"give {' or '.join({**of_forward, **of_backward})}, or another variant"
             )
-    forward = forward_variants.configure(choice.for_presets(of_forward))
+    forward = forward_variants.configure_roll_in(choice.for_presets(of_forward))
     backward = backward_variants.configure(choice.for_presets(of_backward))
     if choice.explore is None:
         return FoobarConfig(forward, backward)
@@ -65,11 +78,20 @@ def configure(choice: Choice) -> FoobarConfig:
 def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """The paper's main algorithm: match the states forwards, then improve backwards from where that leads."""
     keys = Keys(key)
-    roll_in: Policy = fail(model, source, config.forward, keys.forward, run)
+    roll_in: Policy
+    roll_in, estimator = forward_pass(model, source, config.forward, keys.forward, run)
+    backward = config.backward
+    if isinstance(backward, SuitedConfig | SuitedSacConfig):
+        backward = backward.suited(estimator)
+        if isinstance(backward, sac.RollInSacConfig) and isinstance(estimator, LatentEstimator):
+            run.choose("backward", "sac", "asked for; where states are latent states, plan and psdp are surer")
     if isinstance(config, ExploringFoobarConfig):
         seeking = seek(model, source, config.exploration, keys.explore, run)
         roll_in = Mixture(roll_in, seeking, jnp.asarray(config.exploration.share))
     run.keep_policy("roll_in", roll_in)
-    if isinstance(config.backward, psdp.PsdpConfig):
-        return psdp.psdp_trace(model, roll_in, config.backward, keys.backward, run)
-    return sac.cpi_trace(model, roll_in, config.backward, keys.backward, run)
+    if isinstance(backward, plan.PlanConfig):
+        assert isinstance(estimator, LatentEstimator), "configure has checked this"
+        return plan.plan_and_check(model, roll_in, estimator, backward, keys.backward, run)
+    if isinstance(backward, psdp.PsdpConfig):
+        return psdp.psdp_trace(model, roll_in, backward, keys.backward, run)
+    return sac.cpi_trace(model, roll_in, backward, keys.backward, run)

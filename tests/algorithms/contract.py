@@ -8,15 +8,18 @@ import hyrlo
 from hyrlo.runs.algorithms import ALGORITHMS
 
 HORIZON, FORWARD, BACKWARD = 3, 40, 60
+CHOOSE, CHECK = 20, 10
 FORWARD_STEPS = FORWARD * sum(h + 1 for h in range(HORIZON))
 BACKWARD_STEPS = BACKWARD * HORIZON * HORIZON
 RESET_STEPS = BACKWARD * sum(HORIZON - h for h in range(HORIZON))
 SAC_EPISODES = 4 * (2 + 3 * 2)  # four at a time: random collections, then iterations of collections
 ONLINE_EPISODES = 3 * (10 * HORIZON + 4)  # iterations of samples for every step and a trial
 EXPECTED = {  # episodes, steps
-    "foobar": ((FORWARD + BACKWARD) * HORIZON, FORWARD_STEPS + BACKWARD_STEPS),
+    "foobar": (CHOOSE + FORWARD * HORIZON + 3 * CHECK, (CHOOSE + 3 * CHECK) * HORIZON + FORWARD_STEPS),
+    "foobar-fast": ((FORWARD + BACKWARD) * HORIZON, FORWARD_STEPS + BACKWARD_STEPS),
     "foobar-exploring": ((2 * FORWARD + BACKWARD) * HORIZON, 2 * FORWARD_STEPS + BACKWARD_STEPS),
-    "fail": (FORWARD * HORIZON, FORWARD_STEPS),
+    "fail": (CHOOSE + FORWARD * HORIZON, CHOOSE * HORIZON + FORWARD_STEPS),
+    "fail-fast": (FORWARD * HORIZON, FORWARD_STEPS),
     "psdp": (BACKWARD * HORIZON, RESET_STEPS),
     "psdp-trace": (BACKWARD * HORIZON, BACKWARD_STEPS),
     "foobar-paper": ((FORWARD + BACKWARD) * HORIZON, FORWARD_STEPS + BACKWARD_STEPS),
@@ -34,7 +37,11 @@ EXPECTED = {  # episodes, steps
         2 * FORWARD_STEPS + SAC_EPISODES * HORIZON,
     ),
 }
+"""Of all variants but those that collect until they know enough."""
 VARIANTS = {algo: (algo, {}) for algo in ALGORITHMS} | {
+    "foobar-fast": ("foobar", {"preset": "fast"}),
+    "foobar-replan": ("foobar", {"forward": "latent", "improve": "plan", "backward.slack": 1e-9, "backward.rounds": 3}),
+    "fail-fast": ("fail", {"preset": "fast"}),
     "foobar-model": ("foobar", {"forward": "model", "improve": "sac"}),
     "foobar-paper": ("foobar", {"preset": "paper"}),
     "foobar-exploring": ("foobar", {"explore": 0.5}),
@@ -44,7 +51,8 @@ VARIANTS = {algo: (algo, {}) for algo in ALGORITHMS} | {
 """What the tests run over: every algorithm, and its other variants: choices of `hyrlo.config`."""
 SIZES = {
     "ForwardConfig.samples": FORWARD, "SeekConfig.samples": FORWARD, "PsdpConfig.samples": BACKWARD,
-    "CpiConfig.samples": BACKWARD,
+    "CpiConfig.samples": BACKWARD, "MeasuredConfig.episodes": CHOOSE, "LatentConfig.most": FORWARD,
+    "PlanConfig.episodes": CHECK, "PlanConfig.samples": CHECK,
     "InterFailConfig.samples": FORWARD, "InterFailConfig.iterations": 5, "InterFailConfig.points": 5,
     "offline_samples": 50, "features": 32, "GameConfig.iterations": 20, "ModelConfig.hidden": 8, "ModelConfig.updates": 10,
     "DynamicsConfig.hidden": 8, "DynamicsConfig.updates": 10, "DynamicsConfig.memory": 100,
@@ -81,6 +89,7 @@ def world(variant=""):
 
 def train(variant: str, out, seed=3, **kwargs):
     algo, choices = VARIANTS[variant]
+    choices = {"backward.plan.slack": 1e9, **choices} if variant == "foobar" else choices
     roll_in = hyrlo.Uniform(10) if algo == "distil" else None
     return hyrlo.train(
         algo, world(variant), roll_in=roll_in, config=small(hyrlo.config(algo, **choices)), seed=seed, out=out,

@@ -43,10 +43,20 @@ def test_another_seed_gives_another_policy(algo, finished, tmp_path):
     assert policy_bytes(tmp_path / "other")[0] != policy_bytes(finished[algo][0])[0]
 
 
-@every_algorithm
+@pytest.mark.parametrize("algo", sorted(contract.EXPECTED))
 def test_ledger_equals_the_expected_counts(algo, finished):
     result = finished[algo][1].result
     assert (result["episodes"], result["steps"]) == contract.EXPECTED[algo]
+
+
+def test_the_result_says_where_episodes_went(finished):
+    result = finished["foobar"][1].result
+    counts = {"choose": contract.CHOOSE, "forward": 3 * contract.FORWARD, "plan": contract.CHECK}
+    assert result["spent"] == {**counts, "compare": 2 * contract.CHECK}  # the plan, and the roll-in
+    assert set(contract.VARIANTS) - set(contract.EXPECTED) == {"foobar-replan"}
+    replanned = finished["foobar-replan"][1].result
+    assert sum(replanned["spent"].values()) == replanned["episodes"]
+    assert replanned["spent"]["plan"] == 3 * 2 * contract.CHECK  # every round, a check and more of the worst step
 
 
 @every_algorithm

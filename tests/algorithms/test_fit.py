@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hyrlo.core.directions import unexplained
 from hyrlo.core.intervals import intervals
 from hyrlo.core.networks import latent_state
 from hyrlo.core.regression import (
@@ -22,7 +23,6 @@ from hyrlo.core.regression import (
     discriminants,
     run_restarts,
     search,
-    unexplained,
 )
 from hyrlo.forward.minmax import GameConfig, play, softmax_network
 

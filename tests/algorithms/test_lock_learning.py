@@ -18,7 +18,9 @@ def trained():
 def test_foobar_opens_the_lock_and_its_forward_policy_keeps_good_states(trained):
     assert trained.result["success_rate"] >= 0.97
     forward = [line["success_rate"] for line in trained.metrics if line["phase"] == "forward"]
-    assert 0.75 * data_mass(6) < forward[-1] < 1.25 * data_mass(6)
+    assert (
+        abs(forward[-1] - data_mass(6)) < 0.08
+    )  # 0.05 is the claim; 1000 episodes and a tolerance of 0.06 are the rest
     assert forward[0] < 0.01  # the rest of the forward policy is still uniform
 
 
@@ -76,7 +78,15 @@ def test_psdp_trace_improves_on_the_roll_in_it_is_given():
     assert trained.result["success_rate"] >= 0.97
 
 
-def test_curve_of_the_backward_phase_rises_to_the_final_policy(trained):
+def test_the_default_says_what_it_chose_and_where_episodes_went(trained):
+    assert trained.result["chosen"]["forward"]["choice"] == "latent"
+    assert trained.result["warnings"] == []
+    assert sum(trained.result["spent"].values()) == trained.result["episodes"] <= 4_000
+
+
+def test_curve_of_the_backward_phase_rises_to_the_final_policy():
+    config = hyrlo.config("foobar", "fast")
+    trained = hyrlo.train("foobar", hyrlo.make("lock", horizon=6), config=config, seed=0, curve_episodes=1000)
     backward = [line["success_rate"] for line in trained.metrics if line["phase"] == "backward"]
     assert np.all(np.diff(backward) > -0.05)
     assert abs(backward[-1] - trained.result["success_rate"]) < 0.05  # at h = 0 all of it is π^b

@@ -21,9 +21,10 @@ from hyrlo.core.access import Recorded, Spec, TraceModel, require_reset
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.keys import Keys
+from hyrlo.core.latents import LatentCounts
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
 from hyrlo.core.regression import FitConfig, LatentProjection, LatentSgd, create_q, fit_q
-from hyrlo.core.variants import from_presets
+from hyrlo.core.variants import Choice, from_presets
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import StateUnits
 
@@ -39,7 +40,7 @@ class PsdpConfig:
     """Online episodes per step (per block of steps that share a Q-function, twice)."""
     share_steps: int = 1
     """Number of consecutive steps that share a Q-function, learned from all of them: for long horizons."""
-    fit: FitConfig = field(default_factory=LatentProjection)
+    fit: FitConfig | LatentCounts = field(default_factory=LatentProjection)
 
     def __post_init__(self) -> None:
         check_positive(self, "samples", "share_steps")
@@ -64,7 +65,13 @@ TRACE_PRESETS = {
     "lean": PsdpConfig(samples=800),
 }
 PRESETS = {name: ResetPsdpConfig(c.samples, c.share_steps, c.fit) for name, c in TRACE_PRESETS.items()}
-configure = from_presets(PRESETS, "psdp")
+
+
+def configure(choice: Choice) -> ResetPsdpConfig:
+    """For PSDP with a reset model: latent states are counted, if nothing else is asked for."""
+    return ResetPsdpConfig(samples=1000, fit=LatentCounts()) if choice.open else choice.pick(PRESETS, "psdp")
+
+
 configure_trace = from_presets(TRACE_PRESETS, "psdp-trace")
 
 

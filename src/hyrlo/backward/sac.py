@@ -119,6 +119,10 @@ class RollInSacConfig(SacConfig):
 
 SCRATCH_PRESETS = {"fast": SacConfig()}
 PRESETS = {"fast": RollInSacConfig()}
+LATENT = RollInSacConfig(
+    iterations=120, collections=16, utd=0.25, hidden=64, gamma=1.0, entropy=0.4, ends_at_horizon=True
+)
+"""For observations of latent states, which show the step: the last one is an end. Chosen on the lock, seeds 1 to 6."""
 SCRATCH_MOTION = SacConfig(
     iterations=70, episodes=32, utd=0.5, gamma=0.98, learning_rate=3e-4, entropy=-1.0, temperature=0.02,
     actor_every=2, initial_value=-10.0, reward_scale=0.2, average=0.9995,

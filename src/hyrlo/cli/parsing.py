@@ -29,6 +29,13 @@ def parse_known(kind: type[Args], argv: Sequence[str], prog: str) -> Args:
     return _parse(kind, [word for word in argv if word not in HELP], prog, None, unknown=True)[0]
 
 
+def unknown_options(kind: Any, argv: Sequence[str], prog: str) -> list[str]:
+    """The options that `kind` does not have, as dotted names of fields."""
+    words = _parse(kind, [word for word in argv if word not in HELP], prog, None, unknown=True)[1]
+    given = [word.split("=")[0].removeprefix("--no-").removeprefix("--") for word in words if word.startswith("--")]
+    return [name.replace("-", "_") for name in given]
+
+
 def _parse(kind: Any, argv: Sequence[str], prog: str, description: str | None, unknown: bool) -> Any:
     captured = io.StringIO()
     try:

@@ -27,6 +27,7 @@ from hyrlo.cli.parsing import (
     first_positional,
     parse,
     parse_known,
+    unknown_options,
     with_environment,
 )
 from hyrlo.core.errors import HyrloError, check_seed
@@ -150,7 +151,7 @@ def command_train(argv: Sequence[str]) -> None:
         enable_compilation_cache(first.cache)  # before the world compiles anything
     data = None if helping else _read_data(algorithm, first)
     world = None if helping else _world(first, data)
-    config = _config(algorithm, first, world)
+    config = _config(algorithm, first, world, _tuned(algorithm, first.env, argv[1:]))
     args = _all_options(algorithm, argv[1:], first.env, config, helping)
     _check(args)
     command = shlex.join(["hyrlo", "train", *argv])
@@ -217,22 +218,22 @@ def _all_options(algorithm: Algorithm, argv: Sequence[str], env: str, config: An
     return parse(kind, argv, f"hyrlo train {algorithm.name} {env}", about)
 
 
-def _config(algorithm: Algorithm, args: Any, world: World | None) -> Any:
+def _tuned(algorithm: Algorithm, env: str, argv: Sequence[str]) -> list[str]:
+    """The options that are not those of every run: they belong to the config."""
+    return unknown_options(with_environment(_kind(algorithm), env), _env_first(env, argv), "hyrlo train")
+
+
+def _config(algorithm: Algorithm, args: Any, world: World | None, tuned: Sequence[str]) -> Any:
     choices: dict[str, Any] = {
         name: getattr(args, name, None) for name in ("preset", "forward", "improve", "discriminator", "explore")
     }
     if world is not None:
-        return configure(algorithm.name, world=world, **choices)
+        return configure(algorithm.name, world=world, tuned=tuned, **choices)
     try:
-        return configure(algorithm.name, world=make(args.env, args.horizon, **environment_options(args)), **choices)
+        world = make(args.env, args.horizon, **environment_options(args))
     except HyrloError:  # help works without the environment, too
-        traits = find(args.env).world_class().default_traits
-        suited: dict[str, Any] = {
-            "motion": traits.motion,
-            "default_forward": traits.forward,
-            "default_improve": traits.improve,
-        }
-        return algorithm.config(Choice(**choices, **suited))
+        return algorithm.config(Choice(**choices, motion=find(args.env).world_class().default_traits.motion))
+    return configure(algorithm.name, world=world, tuned=tuned, **choices)
 
 
 def _read_data(algorithm: Algorithm, args: Any) -> ObservationDataset | TransitionDataset | None:
@@ -298,6 +299,8 @@ def _print_result(result: dict[str, Any], directory: Path) -> None:
         f"({result['eval_episodes']:,} episodes), after {result['episodes']:,} training episodes, "
         f"{result['steps']:,} steps, {result['wall_seconds']:.0f} s"
     )
+    for warning in result.get("warnings", []):
+        say(f"warning: {warning['what']}")
     say(f"run in {directory}, picture in {directory / 'curve.png'}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from jaxtyping import Array
 
@@ -37,6 +37,14 @@ class Run(Protocol):
     """Where an algorithm reports, and what it resumes from: a run directory, or memory only."""
 
     def phase(self, name: str, order: Iterable[int], state: State, model: TraceModel) -> Phase[State]: ...
+
+    def choose(self, about: str, choice: str, reason: str) -> None:
+        """Say and keep what was chosen by measuring, and why."""
+        ...
+
+    def warn(self, what: str, **details: Any) -> None:
+        """Say and keep what went wrong, in one line: where, how far off, and what to try."""
+        ...
 
     def keep_policy(self, name: str, policy: Policy) -> None:
         """Save a policy that is useful by itself, such as a roll-in."""

@@ -116,6 +116,16 @@ class LatentSoftmax(Policy):
         return jax.random.categorical(key, self.logits(observations))
 
 
+class LatentTable(Policy):
+    """Action probabilities for each latent state: `softmax(E s + c)` times a table."""
+
+    encoder: Float[Array, "obs+1 latents"]
+    table: Float[Array, "latents actions"]
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jax.random.categorical(key, jnp.log(latent_state(observations, self.encoder) @ self.table))
+
+
 class Greedy(Policy):
     """`argmax_a Q(s, a)`."""
 

@@ -13,16 +13,17 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from hyrlo.core.directions import PrincipalDirections
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.intervals import intervals
-from hyrlo.core.networks import MLP, LatentQ, latent_state
-from hyrlo.core.whitening import moments
+from hyrlo.core.latents import LatentCounts, counted_q
+from hyrlo.core.networks import MLP, LatentQ, latent_state, pick
 
 CHECKS = 30  # how often in a fit the held-out loss is looked at
-LEAST_NOISE = 0.05  # variance that is never explained in a dimension of variance 1
 LEAST_WITHIN = 1e-3  # variance within a latent state, along directions of variance 1
 NEVER = 1e9  # logit of a latent state that no sample is in
 WORSE = 0.01  # discriminants are taken if they explain at most this share less of what can be explained
@@ -272,52 +273,6 @@ def search(
     return best, FitReport(best_loss, float(baseline), attempt)
 
 
-def unexplained(correlation: Float[Array, "d d"], most: int) -> Float[Array, " d"]:
-    """The standard deviation of each dimension that the leading directions leave unexplained: its noise, in factor analysis."""
-    variances, directions = jnp.linalg.eigh(correlation)
-    explained = jnp.sum(variances[-most:] * directions[:, -most:] ** 2, axis=1)
-    return jnp.sqrt(jnp.maximum(jnp.diagonal(correlation) - explained, LEAST_NOISE))
-
-
-class PrincipalDirections(eqx.Module):
-    """Coordinates along which states vary most, each of mean 0 and variance 1.
-
-    States are measured in their noise, dimension by dimension, so that no unit and no offset of a single dimension matters.
-    In units of their whole spread, the dimensions that tell states apart would count less than those that are all noise. An
-    encoder of the coordinates is one of the states, with an offset, and the other way round.
-    """
-
-    mean: Float[Array, " obs"]
-    directions: Float[Array, "obs k"]
-
-    @classmethod
-    def of(cls, states: Float[Array, "n obs"], most: int) -> PrincipalDirections:
-        """Directions in which states do not vary at all are zero: scaled up, they would drown the others."""
-        mean, deviation = moments(states)
-        inverse = jnp.where(deviation > 0, 1 / jnp.where(deviation > 0, deviation, 1.0), 0.0)
-        white = (states - mean) * inverse
-        covariance = white.T @ white / len(white)
-        most = min(most, states.shape[1])
-        if most < states.shape[1]:
-            noise = unexplained(covariance, most)
-            inverse, covariance = inverse / noise, covariance / jnp.outer(noise, noise)
-        variances, directions = jnp.linalg.eigh(covariance)
-        varying = variances[-most:] > 1e-5 * variances[-1]
-        scales = jnp.where(varying, 1 / jnp.sqrt(variances[-most:] + 1e-6), 0.0)
-        return cls(mean, inverse[:, None] * directions[:, -most:] * scales)
-
-    def __call__(self, states: Float[Array, "n obs"]) -> Float[Array, "n k"]:
-        return (states - self.mean) @ self.directions
-
-    def encoder_of_states(self, inside: Float[Array, "k+1 latents"]) -> Float[Array, "obs+1 latents"]:
-        encoder = self.directions @ inside[:-1]
-        return jnp.append(encoder, inside[-1:] - self.mean @ encoder, axis=0)
-
-    def encoder_inside(self, encoder: Float[Array, "obs+1 latents"]) -> Float[Array, "k+1 latents"]:
-        inside = jnp.linalg.lstsq(self.directions, encoder[:-1])[0]
-        return jnp.append(inside, encoder[-1:] + self.mean @ encoder[:-1], axis=0)
-
-
 @eqx.filter_jit
 def sharpen(
     encoder: Float[Array, "k+1 latents"], samples: RegressionData, config: LatentProjection
@@ -373,7 +328,9 @@ def fit_encoder(
     return directions.encoder_of_states(sharpen(found, inside, config)), report
 
 
-def create_q(key: PRNGKeyArray, observations: int, actions: int, config: FitConfig) -> LatentQ | MLP:
+def create_q(key: PRNGKeyArray, observations: int, actions: int, config: FitConfig | LatentCounts) -> LatentQ | MLP:
+    if isinstance(config, LatentCounts):
+        return LatentQ.create(key, observations + 1, actions, config.latents)
     if isinstance(config, MlpSgd):
         return MLP.create(key, (observations, config.hidden, actions))
     assert isinstance(config, LatentProjection | LatentSgd)
@@ -393,10 +350,14 @@ def fit_q(
     actions: Int[Array, " n"],
     targets: Float[Array, " n"],
     action_count: int,
-    config: FitConfig,
+    config: FitConfig | LatentCounts,
     warm: LatentQ | MLP | None = None,
 ) -> tuple[LatentQ | MLP, FitReport]:
     """`argmin_f Σ (f(s, a) − target)²`."""
+    if isinstance(config, LatentCounts):
+        q = counted_q(np.asarray(states), np.asarray(actions), np.asarray(targets), action_count, config)
+        residual = targets - pick(q(states), actions)
+        return q, FitReport(float(jnp.mean(residual**2)), float(jnp.var(targets)), 1)
     samples = RegressionData(states, jax.nn.one_hot(actions, action_count), targets[:, None])
     if isinstance(config, LatentProjection):
         encoder, report = fit_encoder(key, samples, config, warm.encoder if isinstance(warm, LatentQ) else None)

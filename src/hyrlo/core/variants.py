@@ -14,7 +14,7 @@ Config = TypeVar("Config")
 
 PRESETS = {
     "paper": "the sizes of the paper's tables",
-    "fast": "the default: the least time",
+    "fast": "the least time with a fixed budget",
     "lean": "the fewest episodes that still solve the lock",
 }
 """The budgets that `--preset` takes."""
@@ -37,8 +37,15 @@ class Choice:
     """Whether actions are vectors."""
     motion: bool = False
     """Whether states are positions of many joints that move together."""
-    default_forward: str = "regression"
-    default_improve: str = "psdp"
+    tuned: bool = False
+    """Whether options are set that only a fixed variant has, such as the samples of the forward pass."""
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing is asked for that decides the estimator of the forward pass, so that a measurement does."""
+        return not (
+            self.vectors or self.tuned or self.preset or self.forward or self.discriminator or self.explore is not None
+        )
 
     def pick(self, presets: Mapping[str, Config], what: str) -> Config:
         """The preset's config; the default preset, or the only one, where none is asked for."""
@@ -50,16 +57,19 @@ class Choice:
         return presets[self.preset]
 
     def variant(self, option: str, variants: Mapping[str, Mapping[str, Any]]) -> str:
-        """The name of the variant: what `option` asks for, else the world's default; for preset `paper`, the paper's."""
+        """The name of the variant: what `option` asks for, else the first; for preset `paper`, the paper's."""
         asked: str | None = getattr(self, option)
         if asked is not None:
             if asked not in variants:
                 raise HyrloError(f"--{option}: {asked!r} is not possible here; give {' or '.join(variants)}")
             return asked
-        default = getattr(self, f"default_{option}")
-        default = default if default in variants else next(iter(variants))
         papers = [name for name, presets in variants.items() if "paper" in presets]
-        return papers[0] if self.preset == "paper" and papers and default not in papers else default
+        return papers[0] if self.preset == "paper" and papers else next(iter(variants))
+
+    def suited_to(self, forward: str) -> Choice:
+        """With the backward pass that suits an estimator of the forward pass, where none is asked for."""
+        suited = {"latent": "plan", "model": "sac"}.get(forward)
+        return self if self.improve or suited is None or self.tuned else replace(self, improve=suited)
 
     def for_presets(self, presets: Mapping[str, Any]) -> Choice:
         """The same without the preset, if these do not have it."""
@@ -79,6 +89,14 @@ def check_preset(preset: str) -> None:
 def from_presets(presets: Mapping[str, Any], name: str) -> Callable[[Choice], Any]:
     """How an algorithm without variants is configured."""
     return lambda choice: choice.pick(presets, name)
+
+
+def has_option(config: Any, path: str) -> bool:
+    """Whether a config has a field of this dotted name."""
+    name, _, rest = path.partition(".")
+    if not dataclasses.is_dataclass(config) or name not in {field.name for field in dataclasses.fields(config)}:
+        return False
+    return not rest or has_option(getattr(config, name), rest)
 
 
 def with_options(config: Config, options: Mapping[str, Any]) -> Config:

@@ -188,8 +188,10 @@ class ObservationDataset:
         counts = [len(states) for states in self.steps]
         return counts == sorted(counts, reverse=True) and counts[-1] < counts[0]
 
-    def subsample(self, most: int, seed: int) -> ObservationDataset:
-        """At most `most` states of each step, drawn without replacement."""
+    def subsample(self, most: int | None, seed: int) -> ObservationDataset:
+        """At most `most` states of each step, drawn without replacement; all, if it is None."""
+        if most is None:
+            return self
         rng = np.random.default_rng(seed)
         pick = [s if len(s) <= most else s[np.sort(rng.choice(len(s), most, replace=False))] for s in self.steps]
         return ObservationDataset(tuple(pick), self.source, self.check_finite)

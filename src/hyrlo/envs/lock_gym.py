@@ -54,7 +54,6 @@ class CombinationLock(gymnasium.Env[np.ndarray, np.int64]):
     """One lock. Options are those of `hyrlo.envs.lock.LockConfig`; `seed` draws the combination, not the episodes."""
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
-    hyrlo_traits = {"forward": "regression", "improve": "psdp"}  # noqa: RUF012
 
     def __init__(self, horizon: int = 100, render_mode: str | None = None, **options: Any):
         self.dynamics = _Dynamics(horizon, LockConfig(**options))

@@ -22,10 +22,6 @@ if TYPE_CHECKING:  # this module stays light: the registry needs it, and it is r
 class Traits:
     """The settings that suit a world when the user does not choose."""
 
-    forward: str = "regression"
-    """Estimator of the forward pass: `regression` or `model`."""
-    improve: str = "psdp"
-    """Backward pass of foobar: `psdp` or `sac`."""
     motion: bool = False
     """States are positions of many joints that move together: look several steps ahead."""
     curve_episodes: int = 200
@@ -44,8 +40,8 @@ class Traits:
         return dataclasses.replace(self, **changes)
 
 
-SIMULATED = Traits("model", "sac", curve_episodes=20, eval_episodes=100)
-"""For worlds that a simulator steps: continuous states, and far slower than those in JAX."""
+SIMULATED = Traits(curve_episodes=20, eval_episodes=100)
+"""For worlds that a simulator steps, far slower than those in JAX."""
 
 
 class World(ABC):

@@ -14,6 +14,7 @@ from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
 from hyrlo.foobar import FoobarConfig
 from hyrlo.forward.importance import ImportanceConfig
+from hyrlo.forward.regression import RegressionConfig
 
 HORIZON = {"smoke": 3, "quick": 10, "paper": 20}
 SEEDS = {"smoke": 1, "quick": 3, "paper": 10}
@@ -43,6 +44,7 @@ def all_directions(lean: FoobarConfig, size: int) -> FoobarConfig:
 
 def importance_weights(lean: FoobarConfig, size: int) -> FoobarConfig:
     """The paper's estimator of the forward pass."""
+    assert isinstance(lean.forward, RegressionConfig)
     return replace(lean, forward=ImportanceConfig(samples=lean.forward.samples))
 
 

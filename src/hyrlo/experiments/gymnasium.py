@@ -75,7 +75,8 @@ def spec_of(method: str, task: str, seed: int, scale: Scale) -> RunSpec:
                        eval_episodes=200, trainer=train_dqn, needs=NEEDS)  # fmt: skip
     if method == "foobar":
         options = {"forward.share_steps": 10, **{f"backward.{name}": value for name, value in episodes.items()}}
-        config = configure("foobar", world=make(TASKS[task].env, horizon), **options)
+        world = make(TASKS[task].env, horizon)
+        config = configure("foobar", world=world, forward="model", improve="sac", **options)
     else:
         config = replace(SAC["fast"], iterations=75, **episodes)  # more steps than FOOBAR takes
     return RunSpec(

@@ -51,7 +51,7 @@ class DensityEstimator(Estimator):
     def __init__(self, spec: Spec, data: ObservationDataset, config: DensityConfig, key: PRNGKeyArray):
         if not spec.action_size:
             raise HyrloError("DensityConfig is for action vectors; for discrete actions use ImportanceConfig")
-        self.spec, self.config = spec, config
+        self.spec, self.config, self.samples = spec, config, config.samples
         units = StateUnits.of_steps(data.steps, spec.ends)
         self.rounds, keys = config.rounds, Keys(key)
         self.goal_maker = gradient.goal_maker(keys.features, data, spec, units, config)

@@ -4,18 +4,20 @@ For h = 0 … H−1: roll in π_0 … π_{h−1}, explore at h, and let π_h mak
 
     π_h = argmin_π max_{g ∈ G}  Ê_π[ g(s_{h+1}) ] − Ê_{D_{h+1}}[ g ]
 
-How Ê_π is estimated from the online samples is the estimator's business: importance.py (the paper's), regression.py, model.py,
-and density.py (importance weights for action vectors). Each estimator is one config and one file.
+How Ê_π is estimated from the online samples is the estimator's business: importance.py (the paper's), latent.py, regression.py,
+model.py, and density.py (importance weights for action vectors). Each estimator is one config and one file.
 """
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self
 
 import equinox as eqx
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec, Steps, TraceModel
 from hyrlo.core.algorithm import Run
@@ -24,6 +26,7 @@ from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy, Stack, switch
 from hyrlo.data.states import ObservationDataset, Padded
 from hyrlo.distances import StateUnits
+from hyrlo.forward.lost import warn_if_lost
 
 
 class Estimator(ABC):
@@ -35,7 +38,9 @@ class Estimator(ABC):
     block: int = 1
     """Number of consecutive steps that share a policy."""
     rounds: int = 1
-    """Rounds of collection and update at each step."""
+    """Rounds of collection and update at each step, for estimators with a fixed number of them."""
+    samples: int
+    """Episodes of a round."""
 
     @abstractmethod
     def start(self) -> Any:
@@ -48,6 +53,10 @@ class Estimator(ABC):
     def begin(self, state: Any, h: int) -> Any:
         """Prepare for step `h`."""
         return state
+
+    def wants(self, state: Any, h: int, r: int) -> int:
+        """Episodes of round `r` of step `h`; none once the step is known well enough."""
+        return self.samples if r < self.rounds else 0
 
     @abstractmethod
     def exploring(self, state: Any, h: int, r: int) -> Policy:
@@ -65,6 +74,13 @@ class Estimator(ABC):
     def update(self, key: PRNGKeyArray, state: Any, online: Recorded, h: int) -> tuple[Any, dict[str, float]]:
         """The state with a better policy of step `h`, and the metrics of the round."""
 
+    def kept(self, h: int) -> tuple[Array, ...] | None:
+        """What it remembers of step `h` besides the policy; saved step by step."""
+        return None
+
+    def restore(self, kept: Iterator[tuple[Array, ...]]) -> None:  # noqa: B027 (most keep nothing)
+        """Take back what `kept` gave in the steps of earlier sessions."""
+
 
 @dataclass(frozen=True)
 class ForwardConfig:
@@ -72,28 +88,73 @@ class ForwardConfig:
 
     samples: int = 1000
     """Online episodes per step."""
-    offline_samples: int = 2000
+    offline_samples: int | None = 2000
     """Offline states used per step (all, if there are fewer)."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "samples", "offline_samples")
+        check_positive(self, "samples", *(["offline_samples"] if self.offline_samples is not None else []))
+
+    def resolved(self, model: TraceModel, data: ObservationDataset, key: PRNGKeyArray, run: Run) -> ForwardConfig:
+        return self
+
+    def closely(self) -> Self:
+        return self
 
     def estimator(self, spec: Spec, data: ObservationDataset, key: PRNGKeyArray) -> Estimator:
         raise NotImplementedError
 
 
-def fail(model: TraceModel, source: ObservationDataset, config: ForwardConfig, key: PRNGKeyArray, run: Run) -> Stack:
+class ForwardSettings(Protocol):
+    """How the forward pass is made: the config of an estimator, or one that chooses the estimator by measuring."""
+
+    @property
+    def offline_samples(self) -> int | None: ...
+
+    def resolved(self, model: TraceModel, data: ObservationDataset, key: PRNGKeyArray, run: Run) -> ForwardConfig:
+        """The config of the estimator."""
+        ...
+
+    def closely(self) -> Self:
+        """With more episodes where they make a closer match: for a forward pass that is a result, not a roll-in."""
+        ...
+
+
+def fail(model: TraceModel, source: ObservationDataset, config: ForwardSettings, key: PRNGKeyArray, run: Run) -> Stack:
     """Algorithm 3: the forward policy π^f."""
-    spec, estimator = model.spec, config.estimator(model.spec, source, key)
+    return forward_pass(model, source, config, key, run)[0]
+
+
+def forward_pass(
+    model: TraceModel, source: ObservationDataset, config: ForwardSettings, key: PRNGKeyArray, run: Run
+) -> tuple[Stack, Estimator]:
+    """The forward policy, and the estimator with what it has seen."""
+    chosen = config.resolved(model, source, Keys(key).choose, run)
+    source = source.subsample(chosen.offline_samples, 0)
+    estimator = chosen.estimator(model.spec, source, key)
+    policy = match_forwards(model, estimator, key, run)
+    warn_if_lost(model, policy, source, key, run)
+    return policy, estimator
+
+
+def match_forwards(model: TraceModel, estimator: Estimator, key: PRNGKeyArray, run: Run) -> Stack:
+    """The loop of Algorithm 3, for every estimator."""
+    spec = model.spec
     phase = run.phase("forward", range(0, spec.horizon, estimator.block), estimator.start(), model)
+    estimator.restore(phase.kept())
     for h in phase:
-        state = estimator.begin(phase.state, h)
-        for r in range(estimator.rounds):
+        state, before = estimator.begin(phase.state, h), model.ledger.episodes
+        for r in itertools.count():
+            samples = estimator.wants(state, h, r)
+            if not samples:
+                break
             keys = Keys(key).at(h, r)
             roll_in = estimator.exploring(state, h, r)  # π_0 … π_{h−1}, then exploration
-            online = model.record(keys.rollout, roll_in, config.samples, estimator.recorded(h), stop=estimator.stop(h))
+            online = model.record(keys.rollout, roll_in, samples, estimator.recorded(h), stop=estimator.stop(h))
             state, metrics = estimator.update(keys.update, state, online, h)
         learned = min(h + estimator.block, spec.horizon)
+        if (rows := estimator.kept(h)) is not None:
+            phase.keep(rows)
+        metrics["step_episodes"] = model.ledger.episodes - before
         phase.done(h, state, evaluate=switch(estimator.forward(state), at=learned, to=spec.uniform()), **metrics)
     return estimator.forward(phase.state)
 
@@ -107,10 +168,10 @@ def step_units(of_all: StateUnits, offline: Padded) -> StateUnits:
 class OneStepEstimator(Estimator):
     """An estimator that finds each π_h from uniform actions at step h, in one round. Its state is the forward policy."""
 
-    def __init__(self, spec: Spec, data: ObservationDataset):
+    def __init__(self, spec: Spec, data: ObservationDataset, samples: int):
         if spec.action_size:
             raise HyrloError("this estimator is for discrete actions; use --forward model (VectorModelConfig)")
-        self.spec, self.data = spec, data
+        self.spec, self.data, self.samples = spec, data, samples
         self.units = StateUnits.of_steps(data.steps, spec.ends)
 
     def units_at(self, h: int) -> StateUnits:

@@ -51,7 +51,7 @@ class ImportanceEstimator(OneStepEstimator):
     """Importance weights and the min-max game."""
 
     def __init__(self, spec: Spec, data: ObservationDataset, config: ImportanceConfig):
-        super().__init__(spec, data)
+        super().__init__(spec, data, config.samples)
         self.config = config
         self.sizes = (spec.observation_size, config.hidden, spec.actions)
 

@@ -102,7 +102,7 @@ class ModelEstimator(Estimator):
     def __init__(self, spec: Spec, data: ObservationDataset, config: ModelConfig, key: PRNGKeyArray):
         if isinstance(config, VectorModelConfig) != bool(spec.action_size):
             raise HyrloError("ModelConfig is for discrete actions, VectorModelConfig for action vectors")
-        self.spec, self.data, self.config = spec, data, config
+        self.spec, self.data, self.config, self.samples = spec, data, config, config.samples
         self.block = config.share_steps or -(-spec.horizon // POLICIES)
         self.ahead = config.ahead if isinstance(config, VectorModelConfig) else 1
         self.units = StateUnits.of_steps(data.steps, spec.ends)

@@ -54,7 +54,7 @@ class RegressionEstimator(OneStepEstimator):
     """A latent state that predicts the next state, and the min-max game on it."""
 
     def __init__(self, spec: Spec, data: ObservationDataset, config: RegressionConfig):
-        super().__init__(spec, data)
+        super().__init__(spec, data, config.samples)
         self.config, self.fit = config, LatentProjection(latents=config.latents)
         self.table_sizes = (config.latents, spec.actions)
 

@@ -9,14 +9,17 @@ from hyrlo.core.errors import HyrloError
 from hyrlo.core.names import nearest
 from hyrlo.core.variants import Choice
 from hyrlo.forward import density, importance, model, regression
+from hyrlo.forward.choose import MeasuredConfig
 from hyrlo.forward.fail import ForwardConfig
 from hyrlo.forward.importance import ImportanceConfig
+from hyrlo.forward.latent import LatentConfig
 from hyrlo.forward.witness import DISCRIMINATORS, ExactMmd
 
 ESTIMATORS: dict[str, Mapping[str, ForwardConfig]] = {
     "regression": regression.PRESETS,
     "importance": importance.PRESETS,
     "model": model.PRESETS,
+    "latent": {"fast": LatentConfig()},
 }
 VECTOR_ESTIMATORS: dict[str, Mapping[str, ForwardConfig]] = {
     "model": model.VECTOR_PRESETS,
@@ -31,8 +34,15 @@ def select(choice: Choice) -> tuple[str, Mapping[str, ForwardConfig]]:
     return name, estimators[name]
 
 
-def configure(choice: Choice) -> ForwardConfig:
-    """The config of FAIL: estimator, budget and discriminator."""
+def configure(choice: Choice) -> ForwardConfig | MeasuredConfig:
+    """The config of FAIL by itself."""
+    return configure_roll_in(choice).closely()
+
+
+def configure_roll_in(choice: Choice) -> ForwardConfig | MeasuredConfig:
+    """The config of a forward pass: estimator, budget and discriminator; a measurement, if none of them is asked for."""
+    if choice.open:
+        return MeasuredConfig()
     name, presets = select(choice)
     config = choice.pick(presets, f"--forward {name}")
     if name == "model" and choice.vectors and choice.motion:

@@ -87,6 +87,8 @@ class MemoryRun:
         self.progress = progress or Progress(enabled=False)
         self.listeners = list(listeners)
         self.metrics: list[dict[str, Any]] = []
+        self.chosen: dict[str, dict[str, str]] = {}
+        self.warnings: list[dict[str, Any]] = []
         self.seconds_before = 0.0
         self.started = time.monotonic()
 
@@ -115,6 +117,15 @@ class MemoryRun:
 
     def kept_rows(self, phase: str, number: int) -> tuple[Array, ...]:
         raise RunError(f"{phase}: a run in memory keeps no rows of earlier sessions")
+
+    def choose(self, about: str, choice: str, reason: str) -> None:
+        """What was chosen by measuring; `config.json` says it as well."""
+        self.chosen[about] = {"choice": choice, "reason": reason}
+        self.progress.say(f"{about}: {choice} ({reason})")
+
+    def warn(self, what: str, **details: Any) -> None:
+        """What went wrong; `result.json` says it as well."""
+        self.warnings.append({"what": what, **details})
 
     def keep_policy(self, name: str, policy: Policy) -> None:
         """A policy made on the way that is of use by itself, such as a roll-in; nothing to write here."""
@@ -239,6 +250,10 @@ class RunDirectory(MemoryRun):
         for path in self.checkpoints.glob("*-rows-[0-9]*.safetensors"):
             path.unlink()
 
+    def choose(self, about: str, choice: str, reason: str) -> None:
+        super().choose(about, choice, reason)
+        write_json(self.path / "config.json", {**read_json(self.path / "config.json"), "chosen": self.chosen})
+
     def keep_policy(self, name: str, policy: Policy) -> None:
         """Whole, structure included: `kept_policy` needs no config to make it again."""
         self.checkpoints.mkdir(exist_ok=True)
@@ -321,7 +336,7 @@ def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -
         for key in [*old, *(k for k in new if k not in old)]:
             if common and not (key in old and key in new):
                 continue
-            if key in ("versions", "code", "source", "command"):  # data are compared by their fingerprint
+            if key in ("versions", "code", "source", "command", "chosen"):  # data are compared by their fingerprint
                 continue
             inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."), common)
             if inner:

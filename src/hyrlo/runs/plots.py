@@ -12,7 +12,13 @@ from hyrlo.runs.figures import count_seeds, integer_ticks, new_figure, quartiles
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"forward": "tab:blue", "explore": "tab:purple", "backward": "tab:orange"}
+COLOURS = {
+    "choose": "tab:grey",
+    "forward": "tab:blue",
+    "explore": "tab:purple",
+    "plan": "tab:red",
+    "backward": "tab:orange",
+}
 
 
 def curve(path: Path, runs: list[list[dict[str, Any]]], title: str) -> None:
@@ -33,7 +39,8 @@ def curve(path: Path, runs: list[list[dict[str, Any]]], title: str) -> None:
     if name == "success_rate":
         axes.set_ylim(-0.03, 1.03)
     spread = f"; median and 25–75 % of {len(runs)} seeds" if len(runs) > 1 else ""
-    axes.set_title(title + spread, fontsize=10, pad=18)
+    axes.set_title(title + spread, fontsize=10)
+    axes.legend(frameon=False, fontsize=8, title="phase")
     save(figure, path)
 
 
@@ -47,8 +54,7 @@ def _draw_phases(axes: Axes, runs: list[list[dict[str, Any]]], name: str) -> Non
         end = episodes[rows][-1]
         colour = COLOURS.get(phase, "tab:green")
         axes.axvspan(begin, end, color=colour, alpha=0.07, linewidth=0)
-        axes.text((begin + end) / 2, 1.02, phase, ha="center", color=colour, transform=axes.get_xaxis_transform())
-        axes.plot(episodes[rows], middle[rows], color=colour, marker="." if rows.sum() < 3 else None)
+        axes.plot(episodes[rows], middle[rows], color=colour, label=phase, marker="o" if rows.sum() < 3 else None)
         axes.fill_between(episodes[rows], low[rows], high[rows], color=colour, alpha=0.25, linewidth=0)
         begin = end
     axes.set_xlim(0, 1.01 * begin)

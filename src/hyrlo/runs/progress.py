@@ -42,6 +42,11 @@ class Progress:
         other.scores = False
         return other
 
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        if self.enabled:
+            print(f"{self.label}{line}", file=self.console.file, flush=True)
+
     @contextmanager
     def phase(self, name: str, total: int, finished: int) -> Iterator[Bar]:
         if not self.enabled or finished >= total:

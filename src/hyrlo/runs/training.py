@@ -21,7 +21,7 @@ from hyrlo.core.keys import Keys
 from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy, action_of, known_steps
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
-from hyrlo.core.variants import Choice, with_options
+from hyrlo.core.variants import Choice, has_option, with_options
 from hyrlo.data.readers import as_states, read_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
@@ -39,6 +39,8 @@ LIBRARIES = (
     "hyrlo", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "gymnasium-robotics", "mujoco",
 )  # fmt: skip
 """The libraries whose versions a run records."""
+WORSE = 0.1
+"""A policy is worse than its roll-in if its return is this share less."""
 DataSet = ObservationDataset | TransitionDataset
 Data = str | Path | np.ndarray | DataSet
 
@@ -61,6 +63,7 @@ def config(
     improve: str | None = None,
     discriminator: str | None = None,
     explore: float | None = None,
+    tuned: Sequence[str] = (),
     **options: Any,
 ) -> Any:
     """The config of an algorithm: `hyrlo.config("foobar", preset="lean", **{"forward.samples": 800})`.
@@ -68,16 +71,18 @@ def config(
     `preset` is a budget: paper, fast or lean. The variant is what suits `world` (without one: discrete actions, JAX speed)
     or what is asked for: `forward` (regression, importance, model), `improve` (psdp, sac, cpi), `discriminator`
     (mmd, exact, value, value-network), `explore` (share of roll-ins that explore). `options` replace single fields.
+    If none of them is given and actions are discrete, a measurement at the beginning of the run chooses the variant. `tuned`
+    names options that are set later: options that only a fixed variant has, such as `forward.samples`, ask for one.
     """
     check_name(algo, ALGORITHMS, "algorithm")
     choice = Choice(preset, forward, improve, discriminator, explore)
     if world is not None:
         traits = world.traits
-        choice = dataclasses.replace(
-            choice, vectors=world.spec.action_size > 0, motion=traits.motion,
-            default_forward=traits.forward, default_improve=traits.improve,
-        )  # fmt: skip
-    return with_options(ALGORITHMS[algo].config(choice), options)
+        choice = dataclasses.replace(choice, vectors=world.spec.action_size > 0, motion=traits.motion)
+    found = ALGORITHMS[algo].config(choice)
+    if not all(has_option(found, name) for name in (*tuned, *options)):
+        found = ALGORITHMS[algo].config(dataclasses.replace(choice, tuned=True))
+    return with_options(found, options)
 
 
 default_config = config  # `config` is an argument below
@@ -223,6 +228,7 @@ def _finish(
     run: MemoryRun, settings: dict[str, Any], model: TraceModel, policy: Policy, final: Evaluation
 ) -> dict[str, Any]:
     """The result; in a run directory also the policy, the curve and, last, `result.json`."""
+    warn_if_worse(run, final)
     result = {
         **{name: settings[name] for name in ("algo", "env", "seed", "horizon")},
         **dataclasses.asdict(model.ledger),
@@ -230,6 +236,9 @@ def _finish(
         "success_rate": final.success_rate,
         "eval_episodes": final.episodes,
         "wall_seconds": run.seconds(),
+        "spent": spent(run.metrics, model.ledger.episodes),
+        "chosen": run.chosen,
+        "warnings": run.warnings,
         "versions": settings["versions"],
         "code": settings["code"],
     }
@@ -241,6 +250,27 @@ def _finish(
         write_json(run.path / "result.json", result)
         run.drop_rows()
     return result
+
+
+def warn_if_worse(run: MemoryRun, final: Evaluation) -> None:
+    """One line, where the returned policy is worse than the roll-in it started from."""
+    improved = bool(run.metrics) and run.metrics[-1]["phase"] != "forward"
+    roll_in = [line["return_mean"] for line in run.metrics if line["phase"] == "forward"][-1:]
+    if improved and roll_in and final.return_mean < roll_in[0] - WORSE * max(abs(roll_in[0]), abs(final.return_mean)):
+        run.warn(
+            f"the returned policy (return {final.return_mean:.3g}) is worse than the roll-in it started from "
+            f"({roll_in[0]:.3g}); see `hyrlo diagnose --run`, or give more episodes to the backward pass",
+            phase="backward", return_mean=final.return_mean, roll_in=roll_in[0],
+        )  # fmt: skip
+
+
+def spent(metrics: list[dict[str, Any]], total: int) -> dict[str, int]:
+    """Training episodes of each phase, and of comparisons after the last one."""
+    episodes: dict[str, int] = {}
+    for before, line in zip([{"episodes": 0}, *metrics], metrics, strict=False):
+        episodes[line["phase"]] = episodes.get(line["phase"], 0) + line["episodes"] - before["episodes"]
+    rest = total - sum(episodes.values())
+    return {**episodes, "compare": rest} if rest else episodes
 
 
 def _source(
@@ -272,7 +302,7 @@ def _states(world: World, data: DataSet | None, config: Any, seed: int) -> Obser
     most = getattr(config, "forward", config).offline_samples
     if isinstance(data, TransitionDataset):
         raise HyrloError("this algorithm learns from states; give an ObservationDataset, or data.observations()")
-    states = world.behaviour_data(seed, episodes=most) if data is None else data
+    states = world.behaviour_data(seed, **({"episodes": most} if most else {})) if data is None else data
     return world.prepare(states).subsample(most, seed)
 
 

@@ -69,7 +69,7 @@ class GymWorld(World):
     """A Gymnasium environment. Its access models share one vector of environments.
 
     An environment class may say which settings suit it, in a class attribute `hyrlo_traits`: a dict with fields of
-    `Traits`, such as `{"forward": "regression", "improve": "psdp"}`.
+    `Traits`, such as `{"motion": True}`.
     """
 
     env: Absorbing
