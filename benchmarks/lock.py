@@ -41,12 +41,17 @@ class Sizes:
     horizons: tuple[int, ...] = (10, 25, 50, 100)
     online: tuple[int, ...] = (500, 1000, 2000, 4000)
     mmd: tuple[int, ...] = (1000, 2000, 4000, 8000)
+    whole: int = 100
+    rounds: int = 3
+    """Of whole runs."""
 
 
 FULL = Sizes()
 QUICK_PAPER = replace(FULL.paper, samples=200, batch=100, game=replace(FULL.paper.game, iterations=60))
 QUICK_FAST = replace(FULL.fast, samples=200, game=replace(FULL.fast.game, iterations=60))
-QUICK = Sizes(STEP + 2, 200, 2, QUICK_PAPER, QUICK_FAST, horizons=(6,), online=(200,), mmd=(500, 1000))
+QUICK = Sizes(
+    STEP + 2, 200, 2, QUICK_PAPER, QUICK_FAST, horizons=(6,), online=(200,), mmd=(500, 1000), whole=3, rounds=1
+)
 
 
 def environment_steps(sizes: Sizes) -> None:
@@ -129,6 +134,26 @@ def estimators(sizes: Sizes) -> None:
     show(f"One forward step (h = {STEP}, H = {horizon})", columns, rows, note)
 
 
+def whole_runs(sizes: Sizes) -> None:
+    """The default beside the preset `lean`, in turn, on several seeds; evaluations along the curve included."""
+    world, data = world_and_data(sizes.whole)
+    names = {"no options": hyrlo.config("foobar"), "--preset lean": hyrlo.config("foobar", preset="lean")}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for seed in range(sizes.rounds + 1):  # the first one compiles
+        for name, config in names.items():
+            runs[name].append(hyrlo.train("foobar", world, data, config=config, seed=seed).result)
+    counted = {name: results[1:] for name, results in runs.items()}
+    seconds = {name: np.array([r["wall_seconds"] for r in results]) for name, results in counted.items()}
+    ratios = {name: np.quantile(s / seconds["--preset lean"], [0.25, 0.5, 0.75]) for name, s in seconds.items()}
+    rows = [
+        [name, f"{np.median(s):.1f}", "{1:.2f} ({0:.2f}, {2:.2f})".format(*ratios[name]),
+         f"{np.median([r['episodes'] for r in counted[name]]):,.0f}", f"{min(r['success_rate'] for r in counted[name]):.3f}"]
+        for name, s in seconds.items()
+    ]  # fmt: skip
+    columns = ["foobar lock", "seconds", "ratio of rounds (25 %, 75 %)", "episodes", "worst success"]
+    show(f"Whole runs, H = {sizes.whole}, {sizes.rounds} rounds", columns, rows)
+
+
 def growth_with_horizon(sizes: Sizes) -> None:
     """A whole training run, small and with the same work at every step: how often a fit is redone is luck."""
     lean = hyrlo.config("foobar", preset="lean")
@@ -167,4 +192,4 @@ def growth_with_samples(sizes: Sizes) -> None:
     show_growth("Exact MMD, in blocks", "N", seconds, note, **{"MB": memory, "MB of N × N": whole})
 
 
-SECTIONS = (environment_steps, estimators, growth_with_horizon, growth_with_samples)
+SECTIONS = (environment_steps, whole_runs, estimators, growth_with_horizon, growth_with_samples)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+import hyrlo
 from hyrlo.baselines.distil import DistilConfig
 from hyrlo.cli.main import main
 from hyrlo.core.errors import HyrloError, RunError
@@ -27,16 +29,15 @@ from hyrlo.runs.training import describe_config
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["lock", "inadmissible", "horizon-scaling", "ablation", "gymnasium", "estimators", "hammer"]
-)
+@pytest.mark.parametrize("name", ["lock", "inadmissible", "gymnasium", "estimators", "hammer"])
 def test_smoke(name, tmp_path, capsys):
     command = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
     assert main(command) == 0
     runs = find(name).runs("smoke", [0])
+    mine = [spec for spec in runs if name != "lock" or spec.env == "lock"]  # Table 2 has a file of its own
     with open(tmp_path / "smoke" / name / f"{name}.csv") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == sum(spec.horizon if name == "estimators" else 1 for spec in runs)
+    assert len(rows) == sum(spec.horizon if name == "estimators" else 1 for spec in mine)
     results = {spec.path(tmp_path / "smoke" / "runs") / "result.json" for spec in runs}
     written = {path: path.stat().st_mtime_ns for path in results}
     before = {p.name: p.read_bytes() for p in (tmp_path / "smoke" / name).iterdir()}
@@ -53,7 +54,7 @@ def test_smoke(name, tmp_path, capsys):
     assert after == before
 
     settings = json.loads((runs[0].path(tmp_path / "smoke" / "runs") / "config.json").read_text())
-    settings["config"].get("forward", settings["config"])["samples"] += 1
+    settings["config"]["type"] += "2"
     (runs[0].path(tmp_path / "smoke" / "runs") / "config.json").write_text(json.dumps(settings))
     assert main(command) == 2  # a stored run of other settings is not taken for this one
     assert "another config" in capsys.readouterr().err
@@ -73,8 +74,6 @@ def test_unknown_experiment_and_missing_runs_are_one_line(tmp_path, capsys):
         "lock",
         "inadmissible",
         "diagnose",
-        "horizon-scaling",
-        "ablation",
         "gymnasium",
         "estimators",
         "hammer",
@@ -88,11 +87,12 @@ def test_runs_have_the_seeds_that_are_asked_for(name):
 
 
 def test_the_lock_is_also_run_over_combinations():
-    specs = find("lock").runs("paper", seeds_of("paper", 10))
+    specs = find("lock").runs("paper", seeds_of("paper", 20))
+    specs = [spec for spec in specs if spec.env == "lock" and spec.horizon == 100]
     groups = {group: [s for s in specs if s.group == group] for group in dict.fromkeys(s.group for s in specs)}
     assert {group: len(members) for group, members in groups.items()} == {
-        "foobar-paper": 10, "foobar-lean": 10, "hyq-paper": 10, "hyq-fast": 10, "briee-fast": 10,
-        "foobar-lean-combinations": 10, "hyq-paper-combinations": 10, "hyq-fast-combinations": 10,
+        "foobar": 10, "foobar-lean": 10, "foobar-paper": 3, "hyq-fast": 10, "hyq-paper": 5, "briee-fast": 3,
+        "foobar-combinations": 10, "hyq-fast-combinations": 10,
     }  # fmt: skip
     for group, members in groups.items():
         varied = [(s.seed, s.options.get("seed", 0)) for s in members]
@@ -102,43 +102,19 @@ def test_the_lock_is_also_run_over_combinations():
     assert len({np.asarray(lock.correct).tobytes() for lock in locks}) == 10
 
 
-def test_lock_and_horizon_scaling_share_their_runs():
-    seeds = seeds_of("paper", 10)
-    lock, scaling = (find(name).runs("paper", seeds) for name in ("lock", "horizon-scaling"))
-    assert {s.path(Path()) for s in lock if not s.member} == {s.path(Path()) for s in scaling if s.horizon == 100}
-    for spec in lock:
-        assert spec.member or spec in scaling
-    covered = {(s.group, s.horizon) for s in scaling}
-    every = {(g, h) for g in ("foobar-lean", "hyq-fast", "briee-fast", "hyq-paper") for h in (5, 10, 20, 50, 100)}
-    authors = {("hyq-authors", h) for h in (5, 10, 20)}
-    assert covered == authors | every - {("hyq-paper", 50)} | {("foobar-paper", 100)}
-
-
-def test_an_ablation_changes_one_part_and_no_sample_size():
-    seeds = [1000]
-    lean, *others = find("ablation").runs("paper", seeds)
-    assert lean in find("horizon-scaling").runs("paper", seeds)
-    plain = describe_config(lean.config)
-    changed = {}
-    for spec in others:
-        config = describe_config(spec.config)
-        assert (spec.algo, spec.env, spec.horizon, spec.options) == (lean.algo, lean.env, lean.horizon, lean.options)
-        assert [config[p]["samples"] for p in ("forward", "backward")] == [600, 800]
-        assert config["forward"]["offline_samples"] == plain["forward"]["offline_samples"]
-        fits, same = (c["backward"].pop("fit") for c in (config, json.loads(json.dumps(plain))))
-        parts = {"forward"} if config["forward"] != plain["forward"] else set()
-        changed[spec.group] = parts | ({k for k in fits if fits[k] != same.get(k)} if fits != same else set())
-        assert config["backward"] == {k: v for k, v in plain["backward"].items() if k != "fit"}
-    assert changed["lean-importance"] == {"forward"}
-    assert changed["lean-one-start"] == {"restarts", "rounds"}
-    assert changed["lean-all-directions"] == {"directions"}
-    assert "type" in changed["lean-sgd"]
-    directions = {s.group: getattr(s.config.backward.fit, "directions", None) for s in others}
-    assert directions["lean-all-directions"] == make("lock", 20).spec.observation_size == 32
+def test_the_lock_has_the_horizons_and_seeds_of_its_tables():
+    specs = find("lock").runs("paper", seeds_of("paper", 20))
+    count = Counter((s.group, s.horizon) for s in specs)
+    assert {h: count["foobar", h] for h in (5, 10, 20, 50, 100)} == {5: 20, 10: 20, 20: 20, 50: 20, 100: 10}
+    assert count["default-lock-benign", 10] == count["counted-lock-adversarial", 10] == 20
+    assert [count["fail", h] for h in (6, 10, 20)] == [20, 20, 20]
+    assert {s.seed for s in specs} == set(range(1000, 1020))
+    plain = [s.config for s in specs if s.group in ("foobar", "foobar-combinations", "default-lock-benign")]
+    assert set(map(str, plain)) == {str(hyrlo.config("foobar"))}  # no options
 
 
 def test_algorithms_that_stop_early_may_use_the_same_number_of_episodes():
-    for spec in find("horizon-scaling").runs("paper", [1000]):
+    for spec in find("lock").runs("paper", [1000]):
         if spec.algo in ("hyq", "briee") and spec.horizon >= 50:
             online = spec.config.online
             iteration = online.samples * spec.horizon + online.trial_episodes
@@ -148,7 +124,7 @@ def test_algorithms_that_stop_early_may_use_the_same_number_of_episodes():
 
 
 def test_a_stored_run_of_another_lock_is_not_taken_for_this_one(tmp_path):
-    spec = find("lock").runs("smoke", [0])[-1]
+    spec = next(s for s in find("lock").runs("smoke", [0]) if s.member)
     store(spec, tmp_path, running_code())
     config = json.loads((spec.path(tmp_path) / "config.json").read_text())
     for seed, fits in ((0, True), (1, False)):
@@ -336,12 +312,12 @@ def test_a_run_begun_or_continued_by_other_code_is_named(stored, capsys):
 
 
 def test_only_some_groups_of_runs(tmp_path):
-    table, _ = reproduce("horizon-scaling", "smoke", 1, tmp_path, only=["hyq-fast"])
+    table, _ = reproduce("lock", "smoke", 1, tmp_path, only=["hyq-fast"])
     assert "HyQ, fast" in table
     assert "FOOBAR" not in table
-    assert sorted(p.name for p in (tmp_path / "smoke" / "runs").iterdir()) == ["hyq-fast-h2", "hyq-fast-h3"]
+    assert sorted(p.name for p in (tmp_path / "smoke" / "runs").iterdir()) == ["hyq-fast-h3"]
     with pytest.raises(HyrloError, match="unknown group of runs 'hyq-fats'"):
-        reproduce("horizon-scaling", "smoke", 1, tmp_path, only=["hyq-fats"])
+        reproduce("lock", "smoke", 1, tmp_path, only=["hyq-fats"])
 
 
 def test_rlpd_shares_what_belongs_to_neither_method():

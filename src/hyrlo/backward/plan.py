@@ -6,7 +6,7 @@ without a further episode:
     Q_h(z, a) = r̂(z, a) + Σ_z′ P̂(z′|z, a) max_a′ Q_{h+1}(z′, a′)
 
 Nothing is pulled towards a mean: over a hundred steps, the smallest pull would make a large late reward worth less than a small
-early one. An action that was never tried is never chosen.
+early one. An action that was never tried is never chosen, and a latent state in which none was tried is worth the least.
 
 A few episodes check the plan. If they earn less than it promises, something was counted too rarely, or a latent state is not
 what it seems. The check's own episodes are counted, too, and more are spent at the step where most was lost: the plan up to
@@ -107,7 +107,8 @@ def plan(counted: LatentEstimator) -> Plan:
         q = rewards / np.maximum(tries, 1) + outcomes(counts) @ values[0]
         tried = tries > 0
         least = q[tried].min() - UNTRIED
-        values.insert(0, np.where(tried.any(axis=1), np.where(tried, q, -np.inf).max(axis=1), 0.0))
+        best = np.where(tried, q, -np.inf).max(axis=1)
+        values.insert(0, np.where(tried.any(axis=1), best, best[tried.any(axis=1)].min()))
         head = np.pad(np.where(tried, q, least), ((0, most - latents.count), (0, 0)))
         encoder = jnp.asarray(latents.padded(most))
         policies.append(Greedy(LatentQ(encoder, jnp.asarray(head, jnp.float32), jnp.zeros(()))))

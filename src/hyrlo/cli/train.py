@@ -66,7 +66,7 @@ class TrainArgs:
     seeds: int | None = None
     """Train this many seeds, each in a directory of its own."""
     preset: Annotated[str | None, tyro.conf.arg(metavar="|".join(PRESETS))] = None
-    """Budget; sets the defaults of the options below."""
+    """A fixed budget (default: as many episodes as needed)."""
     out: str | None = None
     """Run directory (default: runs/ALGO-ENV-hH-seedS)."""
     resume: bool = False
@@ -106,7 +106,7 @@ class ForwardArgs:
     """For algorithms with a forward pass."""
 
     forward: Annotated[str | None, tyro.conf.arg(metavar="|".join(ESTIMATORS))] = None
-    """Estimator of the forward pass (default: what suits ENV)."""
+    """Estimator of the forward pass (default: chosen by measuring)."""
     discriminator: Annotated[str | None, tyro.conf.arg(metavar="|".join(DISCRIMINATORS))] = None
     """Discriminators of the forward pass (default: mmd)."""
 
@@ -116,7 +116,7 @@ class ImproveArgs:
     """For FOOBAR."""
 
     improve: Annotated[str | None, tyro.conf.arg(metavar="|".join(IMPROVE))] = None
-    """Backward pass (default: what suits ENV)."""
+    """Backward pass (default: what suits the forward pass)."""
 
 
 @dataclass(kw_only=True)

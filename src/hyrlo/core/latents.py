@@ -7,7 +7,7 @@ Two observations are of the same latent state if there is no valley of density b
 3. what remains is partitioned finely by k-means; cells are merged as long as the line between two has no valley, and
    what was merged is partitioned again, until nothing splits.
 
-The number of latent states follows from the data. States that vary smoothly have no valley and stay one latent state.
+The number of latent states follows from the data. States that fill a region without holes have no valley and stay one.
 The encoder is linear: discriminants of the latent states, `softmax(E s + c)`.
 """
 

@@ -14,8 +14,8 @@ Config = TypeVar("Config")
 
 PRESETS = {
     "paper": "the sizes of the paper's tables",
-    "fast": "the least time with a fixed budget",
-    "lean": "the fewest episodes that still solve the lock",
+    "fast": "a fixed budget that takes little time",
+    "lean": "a fixed budget of few episodes, chosen on the lock",
 }
 """The budgets that `--preset` takes."""
 DEFAULT = "fast"

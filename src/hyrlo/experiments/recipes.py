@@ -14,7 +14,7 @@ Scale = Literal["smoke", "quick", "paper"]
 SMOKE = {
     "samples": 50, "offline_samples": 100, "features": 32, "updates": 10, "hidden": 8, "batch": 32, "memory": 500,
     "restarts": 2, "episodes": 4, "replay": 1000, "iterations": 2, "GameConfig.iterations": 20,
-    "OnlineConfig.samples": 10, "rounds": 2,
+    "OnlineConfig.samples": 10, "rounds": 2, "MeasuredConfig.episodes": 50, "most": 50,
 }  # fmt: skip
 """The largest sizes at `smoke` scale, by field or by type and field."""
 FIRST_SEED = {"smoke": 0, "quick": 0, "paper": 1000}
@@ -29,9 +29,9 @@ def seeds_of(scale: Scale, number: int, first: int | None = None) -> range:
     return range(first, first + number)
 
 
-def recipe(algo: str, preset: str, scale: Scale, **choices: Any) -> Any:
-    """A preset; at `smoke` scale so small that it only shows that everything runs."""
-    config = configure(algo, preset=preset, **choices)
+def recipe(algo: str, scale: Scale, **choices: Any) -> Any:
+    """The config of some choices; at `smoke` scale so small that it only shows that everything runs."""
+    config = configure(algo, **choices)
     return smoke(config) if scale == "smoke" else config
 
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
-from scipy.stats import chi2
+from scipy.stats import f
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
@@ -31,8 +31,10 @@ from hyrlo.forward.regression import RegressionConfig
 
 STEPS = 5
 """Steps that are looked at."""
-SIGNIFICANT, SHARE = 1e-3, 0.05
-"""An action's effect counts if it is significant and explains this share of a dimension."""
+SIGNIFICANT, SHARE = 1e-6, 0.05
+"""An action's effect counts if it is significant and explains this share of a dimension. Wrong alarms are costly."""
+CARRIES = 0.5
+"""Squared correlation from which on a dimension of a state carries over to the next state."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,10 @@ def look(model: TraceModel, data: ObservationDataset, config: MeasuredConfig, ke
             discover((data.at(at), x), config.latent.latents, seed) for at, x in ((h, states), (h + 1, following))
         )
         latents.append(float(after.count))
-        groups = before.label(states) * after.count + after.label(following)
-        effects.append(unseen_effect(states, np.asarray(online.actions[k])[going], following, groups))
+        here, both = before.label(states), before.label(states) * after.count + after.label(following)
+        actions = np.asarray(online.actions[k])[going]
+        unseen = unseen_effect(states, actions, following, both)
+        effects.append(max(unseen, carried_effect(states, actions, following, here, both)))
     return Measured(np.asarray(latents or [0.0]), np.asarray(effects or [0.0]))
 
 
@@ -123,7 +127,34 @@ def unseen_effect(
     following: Float[np.ndarray, "n obs"],
     groups: Int[np.ndarray, " n"],
 ) -> float:
-    """The largest share of a dimension of the next state that actions explain within groups, if it is significant.
+    """The largest share of a dimension of the next state that actions explain within groups."""
+    return float(np.max(action_effects(states, actions, following, groups)))
+
+
+def carried_effect(
+    states: Float[np.ndarray, "n obs"],
+    actions: Int[np.ndarray, " n"],
+    following: Float[np.ndarray, "n obs"],
+    before: Int[np.ndarray, " n"],
+    both: Int[np.ndarray, " n"],
+) -> float:
+    """The same of dimensions that carry over from state to next state within latent states of both.
+
+    Where all states begin close together, actions alone may tear the next ones apart. Noise does not carry over.
+    """
+    here, there = (within(x, both) for x in (states, following))
+    spreads = np.sum(here**2, axis=0) * np.sum(there**2, axis=0)
+    carries = np.sum(here * there, axis=0) ** 2 > CARRIES * np.maximum(spreads, 1e-30)
+    return float(np.max(action_effects(states, actions, following, before) * carries))
+
+
+def action_effects(
+    states: Float[np.ndarray, "n obs"],
+    actions: Int[np.ndarray, " n"],
+    following: Float[np.ndarray, "n obs"],
+    groups: Int[np.ndarray, " n"],
+) -> Float[np.ndarray, " obs"]:
+    """The share of each dimension of the next state that actions explain within groups; 0 if it is not significant.
 
     What the state itself explains, linearly, is taken out first: it may hide an action's effect, and is not due to it.
     """
@@ -137,8 +168,12 @@ def unseen_effect(
     sums = taken.T.astype(float) @ rest
     explained = np.sum(sums**2 / taken.sum(axis=0)[:, None], axis=0)
     share = explained / np.maximum(np.sum(rest**2, axis=0), 1e-30)
-    least = chi2.isf(SIGNIFICANT / rest.shape[1], taken.shape[1] - 1) / len(rest)
-    return float(np.max(np.where(share > least, share, 0.0)))
+    effects = taken.shape[1] - 1
+    noise = len(rest) - len(np.unique(groups)) - np.linalg.matrix_rank(inputs) - effects  # degrees of freedom
+    if effects < 1 or noise < 1:
+        return np.zeros(rest.shape[1])
+    ratio = f.isf(SIGNIFICANT / rest.shape[1], effects, noise) * effects / noise
+    return np.where(share > ratio / (1 + ratio), share, 0.0)
 
 
 def within(values: Float[np.ndarray, "n d"], groups: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:

@@ -5,8 +5,9 @@ What actions do is then a matter of counting (z, a, z′), and the best policy a
 
     Σ_a x(z, a) = d(z),        Σ_{z,a} x(z, a) P(z′|z, a) = q(z′),        π(a|z) = x(z, a) / Σ_a x(z, a),
 
-where d is where the roll-in is and q where the offline states are. Both are counted and so are not exact: each equation is
-weighed by how well it is known. The solution takes what can be noise for noise, and does not act on it; a policy that gave up
+where d is where the roll-in is and q where the offline states are. All of it is counted and so not exact. Each equation is
+weighed by how well it is known, so that the better known one decides where they contradict each other. Where the roll-in is
+was also foreseen when the step before was solved: both estimates together are better than either. A policy that gave up
 states for every apparent surplus would have lost them all after a hundred steps.
 
 At each step, episodes are collected until every action has been tried in the latent states that matter and the flow is known
@@ -33,7 +34,7 @@ from hyrlo.core.policies import LatentTable, Policy, Stack, switch
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward.fail import Estimator, ForwardConfig
 
-MATTERS = 0.05
+MATTERS = 0.02
 """Latent states with a smaller share of the episodes that go on, both online and offline, are not waited for."""
 CONTRADICTION = 4.0
 """Standard deviations between two estimates of a share that contradict each other."""
@@ -55,7 +56,7 @@ class LatentConfig(ForwardConfig):
     """Offline states used per step (default: all)."""
     most: int = 2000
     """Most online episodes per step."""
-    tries: int = 4
+    tries: int = 3
     """How often every action is tried in a latent state that matters."""
     tolerance: float = 0.06
     """Error of the flow, in total variation, from which on a step is known well enough."""
@@ -157,7 +158,6 @@ class LatentState(NamedTuple):
     """The forward policy so far, and what is known of the step to come."""
 
     policy: Stack
-    encoder: Float[Array, "obs+1 latents"]
     reached: Float[Array, "2 latents"]
     """Where the policy should be at that step: mean and variance of each share."""
 
@@ -178,9 +178,8 @@ class LatentEstimator(Estimator):
     def start(self) -> LatentState:
         encoder = jnp.zeros((self.spec.observation_size + 1, self.config.latents))
         table = jnp.full((self.config.latents, self.spec.actions), 1 / self.spec.actions)
-        return LatentState(
-            Stack.repeat(LatentTable(encoder, table), self.spec.horizon), encoder, jnp.zeros((2, self.config.latents))
-        )
+        policy = Stack.repeat(LatentTable(encoder, table), self.spec.horizon)
+        return LatentState(policy, jnp.zeros((2, self.config.latents)))
 
     def forward(self, state: LatentState) -> Stack:
         return state.policy
@@ -256,8 +255,7 @@ class LatentEstimator(Estimator):
         distance = 0.5 * float(np.abs(reached.mean - aim.mean).sum())
         metrics = {"tv": distance, "tv_error": reached.error(), "latents": float(following.count)}
         rows = np.pad(np.stack(reached), ((0, 0), (0, self.config.latents - following.count)))
-        encoder = jnp.asarray(following.padded(self.config.latents))
-        return LatentState(policy, encoder, jnp.asarray(rows, jnp.float32)), metrics
+        return LatentState(policy, jnp.asarray(rows, jnp.float32)), metrics
 
     def discover(self, h: int, online: Float[np.ndarray, "n obs"]) -> Latents:
         """The latent states of step `h`: of offline and online states together."""

@@ -37,9 +37,10 @@ def first_lost(model: TraceModel, policy: Policy, data: ObservationDataset, key:
     online = model.evaluation().record(Keys(key).compare, policy, EPISODES, steps).next_states
     of_all, rng = StateUnits.of_steps(data.steps, model.spec.ends), np.random.default_rng(0)
     for h in steps:
-        offline = rng.choice(data.at(h + 1), min(MOST, max(len(x) for x in data.steps)))
+        size = min(MOST, max(len(x) for x in data.steps))  # the same at every step, so that one program serves all
+        offline = rng.choice(data.at(h + 1), size, replace=len(data.at(h + 1)) < size)
         distance = float(distance_in(of_all, online[h], jnp.asarray(offline)))
-        floor = (1 / EPISODES + 1 / len(offline)) ** 0.5
+        floor = (1 / EPISODES + 1 / min(size, len(data.at(h + 1)))) ** 0.5
         if distance > floor + FAR:
             return Lost(h + 1, distance, floor)
     return None
