@@ -8,7 +8,7 @@ roll-ins follows it. The roll-in then covers at least (1 − ε) of what π^f co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
@@ -54,6 +54,8 @@ class ExploringFoobarConfig(FoobarConfig):
 
 def configure(choice: Choice) -> FoobarConfig:
     """Both passes with the preset; a pass that does not have it keeps its own default."""
+    if choice.improve == "plan" and choice.forward is None:
+        choice = replace(choice, forward="latent")
     if choice.open:
         return FoobarConfig(forward_variants.configure_roll_in(choice), backward_variants.configure(choice))
     estimator, of_forward = forward_variants.select(choice)
@@ -84,7 +86,7 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
     if isinstance(backward, SuitedConfig | SuitedSacConfig):
         backward = backward.suited(estimator)
         if isinstance(backward, sac.RollInSacConfig) and isinstance(estimator, LatentEstimator):
-            run.choose("backward", "sac", "asked for; where states are latent states, plan and psdp are surer")
+            run.choose("backward", "sac", "asked for; where states are latent states, plan and psdp are more reliable")
     if isinstance(config, ExploringFoobarConfig):
         seeking = seek(model, source, config.exploration, keys.explore, run)
         roll_in = Mixture(roll_in, seeking, jnp.asarray(config.exploration.share))

@@ -104,7 +104,7 @@ def test_within_takes_the_mean_of_each_group_out():
 def test_the_verdict_by_any_step_that_was_looked_at(latents, effect, name):
     chosen, reason = verdict(np.asarray(latents, float), np.asarray(effect))
     assert chosen == name
-    assert {"latent": "up to 9 latent", "model": "31%", "regression": "no latent states"}[name] in reason
+    assert {"latent": "up to 9 latent", "model": "31%", "regression": "neither latent states"}[name] in reason
 
 
 class Blank(eqx.Module):

@@ -9,6 +9,7 @@ from hyrlo.core import latents
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.latents import (
     FEW,
+    MOST_STATES,
     PRIOR,
     VALLEY,
     LatentCounts,
@@ -324,3 +325,41 @@ def test_the_same_seed_finds_the_same_latent_states():
     np.testing.assert_array_equal(one, other)
     assert one.dtype == np.float32
     assert latents.MOST_DIRECTIONS < 60  # so that directions were chosen
+
+
+@pytest.mark.parametrize(("size", "kinds"), [(49, 20), (65, 64), (500, 300)])
+def test_many_one_hot_states_are_told_apart_and_sharply(size, kinds):
+    """A discrete space of Gymnasium. Policies act on the softmax, so it must agree with the label."""
+    rng = np.random.default_rng(size)
+    states = np.eye(size, dtype=np.float32)[rng.integers(kinds, size=2400)]
+    latents = discover((states,), 512, 0)
+    seen = np.unique(states.argmax(axis=1))
+    every = np.eye(size, dtype=np.float32)[seen]
+    assert latents.count == len(seen)
+    assert len(np.unique(latents.label(every))) == len(seen)
+    logits = every @ latents.encoder[:-1] + latents.encoder[-1]
+    assert np.min(np.sort(logits, axis=1)[:, -1] - np.sort(logits, axis=1)[:, -2]) > 10
+
+
+def test_close_integers_are_told_apart_sharply():
+    states = np.random.default_rng(0).integers(200, size=(2400, 1)).astype(np.float32)
+    latents = discover((states,), 512, 0)
+    logits = np.sort(np.unique(states)[:, None] @ latents.encoder[:-1] + latents.encoder[-1], axis=1)
+    assert latents.count == len(np.unique(states))
+    assert np.min(logits[:, -1] - logits[:, -2]) > 10
+
+
+def test_the_order_of_the_states_does_not_matter():
+    """Interleaved logs: every second state is of another kind."""
+    rng = np.random.default_rng(1)
+    states = rng.normal(size=(2 * MOST_STATES, 3)) + np.where(np.arange(2 * MOST_STATES) % 2, 8.0, 0.0)[:, None]
+    assert discover((states,), 16, 0).count == 2
+
+
+def test_a_dimension_with_a_thin_edge_is_cut_inside_only():
+    rng = np.random.default_rng(2)
+    for outliers in (1, 2, 3):
+        values = np.concatenate([np.full(outliers, -1.0), rng.normal(0, 0.02, 500), rng.normal(1, 0.02, 500)])
+        label = cut_dimensions(values[:, None])
+        assert len(np.unique(label[outliers : outliers + 500])) == 1
+        assert label[outliers] != label[-1]

@@ -198,11 +198,12 @@ def test_the_best_plan_is_kept_and_the_last_check_remembered():
     first, second, third = (Stack.repeat(TablePolicy(jnp.full((1, 1, 1), x)), 1) for x in (1.0, 2.0, 3.0))
     planned = Planned.before(first).after(second, Checked(-3.0, 5.0, 0, 4))
     assert (float(planned.earned), int(planned.worst), float(planned.missing)) == (-3.0, 4, 8.0)
-    planned = planned.after(third, Checked(-6.0, -6.5, 1, 2))
+    planned = planned.after(third, Checked(-6.0, -6.5, 0, 2))
     assert planned.policy is second
-    assert (float(planned.earned), int(planned.holds), int(planned.worst)) == (-3.0, 1, 2)
+    assert (float(planned.earned), int(planned.holds), int(planned.worst)) == (-3.0, 0, 2)
     assert float(planned.missing) == -0.5
     assert planned.after(third, Checked(-1.0, 0.0, 0, 0)).policy is third
+    assert planned.after(third, Checked(-6.0, -6.5, 1, 2)).policy is third  # the plan whose check holds
 
 
 def test_rows_are_added_to_the_step_they_belong_to():
@@ -303,7 +304,7 @@ def decided(monkeypatch, of_plan, of_roll_in, of_psdp, holds):
     assert all(policy is roll_in for policy in calls)  # the roll-in is improved, not the plan
     assert ("backward" in run.chosen) == (len(calls) > 0)
     assert (len(run.warnings) > 0) == (not holds)
-    return {id(plans): "plan", id(psdp): "psdp"}[id(result)], len(calls)
+    return {id(plans): "plan", id(psdp): "psdp", id(roll_in): "roll_in"}[id(result)], len(calls)
 
 
 @pytest.mark.parametrize("holds", [True, False])
@@ -321,8 +322,12 @@ def test_a_plan_as_good_as_the_roll_in_is_kept_only_if_it_holds(monkeypatch):
     assert decided(monkeypatch, 0.8, 0.8, 1.0, holds=False) == ("psdp", 1)
 
 
-def test_psdp_that_makes_it_worse_than_the_plan_is_not_taken(monkeypatch):
-    assert decided(monkeypatch, 0.7, 0.9, 0.1, holds=False) == ("plan", 1)
+def test_the_best_of_plan_roll_in_and_psdp_is_taken(monkeypatch):
+    assert decided(monkeypatch, 0.7, 0.9, 0.1, holds=False) == ("roll_in", 1)
+
+
+def test_a_plan_that_holds_and_ties_with_the_roll_in_is_taken(monkeypatch):
+    assert decided(monkeypatch, 1.0, 1.0, 1.0, holds=True) == ("plan", 0)
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ without a further episode:
 
     Q_h(z, a) = r̂(z, a) + Σ_z′ P̂(z′|z, a) max_a′ Q_{h+1}(z′, a′)
 
-Nothing is pulled towards a mean: over a hundred steps, the smallest pull would make a large late reward worth less than a small
-early one. An action that was never tried is never chosen, and a latent state in which none was tried is worth the least.
+There is no shrinkage: over a hundred steps, the least of it would make a large late reward worth less than a small early
+one. An action that was never tried is never chosen, and a latent state in which none was tried is worth the least.
 
 A few episodes check the plan. If they earn less than it promises, something was counted too rarely, or a latent state is not
 what it seems. The check's own episodes are counted, too, and more are spent at the step where most was lost: the plan up to
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
@@ -33,9 +34,6 @@ from hyrlo.core.keys import Keys
 from hyrlo.core.networks import LatentQ
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
 from hyrlo.forward.latent import Counted, LatentEstimator, outcomes
-
-UNTRIED = 1.0
-"""An action that was never tried is worth this much less than the least of those that were."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Planned(NamedTuple):
 
     def after(self, policy: Stack, checked: Checked) -> Planned:
         earned, promised, holds, worst = (jnp.asarray(x) for x in checked)
-        best = self if self.earned >= earned else self._replace(policy=policy, earned=earned)
+        best = self if self.earned >= earned and not checked.holds else self._replace(policy=policy, earned=earned)
         return best._replace(holds=holds, worst=worst, missing=promised - earned)
 
 
@@ -106,16 +104,13 @@ def plan(counted: LatentEstimator) -> Plan:
         np.add.at(rewards, (seen.latent, seen.action), seen.reward)
         q = rewards / np.maximum(tries, 1) + outcomes(counts) @ values[0]
         tried = tries > 0
-        least = q[tried].min() - UNTRIED
+        least = q[tried].min() - (np.ptp(q[tried]) or 1.0)  # less than all that was tried, in units of the rewards
         best = np.where(tried, q, -np.inf).max(axis=1)
         values.insert(0, np.where(tried.any(axis=1), best, best[tried.any(axis=1)].min()))
         head = np.pad(np.where(tried, q, least), ((0, most - latents.count), (0, 0)))
         encoder = jnp.asarray(latents.padded(most))
         policies.append(Greedy(LatentQ(encoder, jnp.asarray(head, jnp.float32), jnp.zeros(()))))
-    stack = Stack.repeat(policies[-1], spec.horizon)
-    for h, policy in enumerate(reversed(policies)):
-        stack = stack.with_step(h, policy)
-    return Plan(stack, values)
+    return Plan(Stack(jax.tree.map(lambda *steps: jnp.stack(steps), *reversed(policies))), values)
 
 
 class SeenRows(NamedTuple):
@@ -206,9 +201,11 @@ def best_of(model: TraceModel, roll_in: Policy, best: Planned, config: PlanConfi
         for each, policy in ((keys.plan, best.policy), (keys.roll_in, roll_in))
     )
     noise = 2 * np.sqrt((plans.var() + roll_ins.var()) / config.samples)
-    if plans.mean() > roll_ins.mean() + (-noise if best.holds else noise):
+    gain = plans.mean() - roll_ins.mean()
+    if gain >= -noise if best.holds else gain > noise:
         return best.policy
     run.choose("backward", "psdp", f"the plan earns {plans.mean():.3g}, the roll-in {roll_ins.mean():.3g}")
     improved = psdp.psdp_trace(model, roll_in, psdp.TRACE_PRESETS["fast"], keys.psdp, run)
     again = model.rollout(keys.psdp_check, improved, config.samples).returns.mean()
-    return improved if again > plans.mean() else best.policy
+    found = ((float(again), improved), (float(plans.mean()), best.policy), (float(roll_ins.mean()), roll_in))
+    return max(found, key=lambda pair: pair[0])[1]

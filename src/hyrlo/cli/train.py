@@ -158,7 +158,8 @@ def command_train(argv: Sequence[str]) -> None:
     assert world is not None
     if args.seeds is None:
         directory = Path(args.out or f"{_base(algorithm, world)}-seed{args.seed}")
-        _print_result(_train(algorithm, world, data, args, args.seed, directory, "", command).result, directory)
+        result = _train(algorithm, world, data, args, args.seed, directory, "", command).result
+        _print_result(result, directory, warnings=args.quiet)
     else:
         _train_seeds(algorithm, world, data, args, command)
 
@@ -292,14 +293,14 @@ def _train_seeds(algorithm: Algorithm, world: World, data: Any, args: Any, comma
     _print_summary(summary, directory)
 
 
-def _print_result(result: dict[str, Any], directory: Path) -> None:
+def _print_result(result: dict[str, Any], directory: Path, warnings: bool) -> None:
     success = "" if result["success_rate"] is None else f"success {result['success_rate']:.3f}, "
     say(
         f"{result['algo']} on {result['env']}, H = {result['horizon']}: {success}return {result['return_mean']:.3f} "
         f"({result['eval_episodes']:,} episodes), after {result['episodes']:,} training episodes, "
         f"{result['steps']:,} steps, {result['wall_seconds']:.0f} s"
     )
-    for warning in result.get("warnings", []):
+    for warning in result.get("warnings", []) if warnings else []:  # else they have been said
         say(f"warning: {warning['what']}")
     say(f"run in {directory}, picture in {directory / 'curve.png'}")
 

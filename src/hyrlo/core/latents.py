@@ -3,9 +3,9 @@
 Two observations are of the same latent state if there is no valley of density between them:
 
 1. a state that is seen again and again, to the last digit, is a latent state of its own;
-2. a single dimension with deep valleys, such as a position on a grid, is cut there;
-3. what remains is partitioned finely by k-means; cells are merged as long as the line between two has no valley, and
-   what was merged is partitioned again, until nothing splits.
+2. the others are partitioned finely by k-means; cells are merged as long as the line between two has no valley, and
+   what was merged is partitioned again;
+3. what does not split is cut along single dimensions with deep valleys, such as a position on a grid, and tried again.
 
 The number of latent states follows from the data. States that fill a region without holes have no valley and stay one.
 The encoder is linear: discriminants of the latent states, `softmax(E s + c)`.
@@ -36,10 +36,10 @@ REPEATED = 4
 CELLS, PARTS = 40, 12
 """Cells of the first partition, and of those that follow."""
 MOST_DIRECTIONS, MOST_STATES = 32, 2500
-SIDE, BINS = (
-    6,
-    9,
-)  # bins of width 1/6 on the line between two centres, from −4.5/6 on: the first 6 are a cell's own side
+SIDE, BINS = 6, 9
+"""Bins of width 1/6 on the line between two centres, from −4.5/6 on; the first 6 are a cell's own side."""
+SHARP = 20.0
+"""The least difference between the logits of two latent states at the centre of one: states are counted by the likeliest."""
 Labels = Int[np.ndarray, " n"]
 
 
@@ -69,11 +69,18 @@ NEVER = 1e9  # logit of a latent state that no state is in
 
 def discover(sources: Sequence[Float[np.ndarray, "n obs"]], most: int, seed: int) -> Latents:
     """The latent states among states of one step, at most `most`; of every source, no more states than needed."""
-    thinned = [states[:: -(-len(states) // MOST_STATES)] for states in sources]
-    states = np.concatenate(thinned).astype(np.float64)
+    rng = np.random.default_rng(seed)
+    states = np.concatenate([thinned(rng, np.asarray(states)) for states in sources]).astype(np.float64)
     units = Units.of(states)
     label = keep_largest(units(states), latent_states(states, units, seed), most)
     return discriminants(units, units(states), label)
+
+
+def thinned(rng: np.random.Generator, states: Float[np.ndarray, "n obs"]) -> Float[np.ndarray, "m obs"]:
+    """As many of the states as needed, at random: their order may mean something."""
+    if len(states) <= MOST_STATES:
+        return states
+    return states[np.sort(rng.choice(len(states), MOST_STATES, replace=False))]
 
 
 def latent_states(states: Float[np.ndarray, "n obs"], units: Units, seed: int) -> Labels:
@@ -119,6 +126,7 @@ def cut_dimensions(states: Float[np.ndarray, "n obs"], bins: int = 64) -> Labels
     smooth = (np.pad(count, ((0, 0), (1, 1)))[:, np.arange(bins)[:, None] + np.arange(3)]).mean(axis=2)
     left, right = np.maximum.accumulate(smooth, axis=1), np.maximum.accumulate(smooth[:, ::-1], axis=1)[:, ::-1]
     valley = (count + PRIOR) / (np.minimum(left, right) + 0.5) < DEEP
+    valley[:, [0, -1]] = False  # beyond the first and the last bin there is nothing
     label = np.zeros(len(states), int)
     for d in np.flatnonzero(valley.any(axis=1)):
         step = np.diff(valley[d].astype(int))
@@ -211,8 +219,9 @@ class Units:
     @classmethod
     def of(cls, states: Float[np.ndarray, "n obs"]) -> Units:
         (n, size), mean, spread = states.shape, states.mean(axis=0), states.std(axis=0)
-        inverse = np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0.0)
-        if size <= MOST_DIRECTIONS:
+        inverse = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1.0), 0.0)
+        times = np.unique(states, axis=0, return_counts=True)[1]
+        if size <= MOST_DIRECTIONS or 2 * times[times > 1].sum() > n:  # states that are seen again have no noise
             return cls(mean, np.diag(inverse))
         white = (states - mean) * inverse
         variances, directions = np.linalg.eigh(white.T @ white / n)
@@ -245,9 +254,18 @@ def discriminants(units: Units, points: Float[np.ndarray, "n k"], label: Labels)
     spread = within.T @ within / len(points)
     least = 1e-3 * np.trace(spread) / size + 1e-4
     weights = np.linalg.solve(spread + least * np.eye(size), centres.T)
+    weights *= sharpness(centres @ weights)
     encoder = units.directions @ weights
     offset = -0.5 * np.sum(centres.T * weights, axis=0) - units.mean @ encoder
     return Latents(np.append(encoder, offset[None], axis=0).astype(np.float32))
+
+
+def sharpness(products: Float[np.ndarray, "c c"]) -> float:
+    """The factor with which no two latent states are closer than `SHARP`; `products` are those of their centres."""
+    norms = np.diag(products)
+    apart = 0.5 * (norms[:, None] + norms) - products  # the difference of logits at the centre of either
+    closest = apart[~np.eye(len(apart), dtype=bool)].min(initial=np.inf)
+    return max(1.0, SHARP / max(closest, 1e-6))
 
 
 @dataclass(frozen=True)
@@ -274,6 +292,6 @@ def counted_q(
     tries, sums = np.zeros(shape), np.zeros(shape)
     np.add.at(tries, (label, actions), 1)
     np.add.at(sums, (label, actions), targets)
-    head = np.where(tries > 0, sums / np.maximum(tries, 1), targets.min() - 1.0)
+    head = np.where(tries > 0, sums / np.maximum(tries, 1), targets.min() - (np.ptp(targets) or 1.0))
     encoder = jnp.asarray(latents.padded(config.latents))
     return LatentQ(encoder, jnp.asarray(head, jnp.float32), jnp.zeros(()))

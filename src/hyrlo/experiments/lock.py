@@ -123,9 +123,7 @@ def report(runs: list[Finished], out: Path, scale: Scale) -> str:
         write_csv(out / "lock.csv", rows)
     groups = by_group(mine)
     sections = {
-        "No options": no_options(
-            [r for name in ("foobar", "foobar-benign", "foobar-sac") for r in groups.get(name, [])]
-        ),
+        "No options": no_options([r for r in runs if r.spec.group in NO_OPTIONS]),
         "Good mass": good_mass(groups.get("fail", []), out),
         "Comparison": comparison(
             {g: rs for g, rs in groups.items() if g.removesuffix("-combinations") in COMPARED}, out

@@ -32,7 +32,7 @@ from hyrlo.forward.regression import RegressionConfig
 STEPS = 5
 """Steps that are looked at."""
 SIGNIFICANT, SHARE = 1e-6, 0.05
-"""An action's effect counts if it is significant and explains this share of a dimension. Wrong alarms are costly."""
+"""An action's effect counts if it is significant and explains this share of a dimension. False alarms are costly."""
 CARRIES = 0.5
 """Squared correlation from which on a dimension of a state carries over to the next state."""
 
@@ -90,11 +90,11 @@ def verdict(latents: Float[np.ndarray, " steps"], effect: Float[np.ndarray, " st
     if effect.max() > SHARE:
         return (
             "model",
-            f"actions move states smoothly: they explain {effect.max():.0%} of what latent states do not show",
+            f"actions move states smoothly: they explain {effect.max():.0%} of a dimension within latent states",
         )
     if latents.max() > 1:
-        return "latent", f"states are of up to {latents.max():.0f} latent states a step, which show all that actions do"
-    return "regression", "states are of no latent states that can be told apart, and actions do not move them smoothly"
+        return "latent", f"up to {latents.max():.0f} latent states per step show all effects of actions"
+    return "regression", "neither latent states nor smooth effects of actions can be seen"
 
 
 def look(model: TraceModel, data: ObservationDataset, config: MeasuredConfig, key: PRNGKeyArray) -> Measured:
@@ -140,7 +140,7 @@ def carried_effect(
 ) -> float:
     """The same of dimensions that carry over from state to next state within latent states of both.
 
-    Where all states begin close together, actions alone may tear the next ones apart. Noise does not carry over.
+    Where all states begin close together, actions alone may separate the next ones. Noise does not carry over.
     """
     here, there = (within(x, both) for x in (states, following))
     spreads = np.sum(here**2, axis=0) * np.sum(there**2, axis=0)
@@ -159,7 +159,9 @@ def action_effects(
     What the state itself explains, linearly, is taken out first: it may hide an action's effect, and is not due to it.
     """
     inputs, outputs = (within(x, groups) for x in (states, following))
-    inputs = inputs / np.maximum(inputs.std(axis=0), 1e-9)
+    inputs = inputs / np.where(inputs.std(axis=0) > 0, inputs.std(axis=0), 1.0)
+    if inputs.shape[1] > len(inputs) // 4:  # few enough directions to leave degrees of freedom
+        inputs = inputs @ np.linalg.svd(inputs, full_matrices=False)[2][: len(inputs) // 4].T
     gram = inputs.T @ inputs + 1e-3 * len(inputs) * np.eye(inputs.shape[1])
     rest = outputs - inputs @ np.linalg.solve(gram, inputs.T @ outputs)
     scale = np.maximum(following.std(axis=0), 1e-9)

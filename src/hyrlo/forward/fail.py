@@ -74,6 +74,10 @@ class Estimator(ABC):
     def update(self, key: PRNGKeyArray, state: Any, online: Recorded, h: int) -> tuple[Any, dict[str, float]]:
         """The state with a better policy of step `h`, and the metrics of the round."""
 
+    def notes(self) -> Iterator[str]:
+        """What went wrong in the estimator itself, one line each."""
+        yield from ()
+
     def kept(self, h: int) -> tuple[Array, ...] | None:
         """What it remembers of step `h` besides the policy; saved step by step."""
         return None
@@ -132,6 +136,8 @@ def forward_pass(
     source = source.subsample(chosen.offline_samples, 0)
     estimator = chosen.estimator(model.spec, source, key)
     policy = match_forwards(model, estimator, key, run)
+    for note in estimator.notes():
+        run.warn(note, phase="forward")
     warn_if_lost(model, policy, source, key, run)
     return policy, estimator
 

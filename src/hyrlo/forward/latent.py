@@ -6,8 +6,8 @@ What actions do is then a matter of counting (z, a, z′), and the best policy a
     Σ_a x(z, a) = d(z),        Σ_{z,a} x(z, a) P(z′|z, a) = q(z′),        π(a|z) = x(z, a) / Σ_a x(z, a),
 
 where d is where the roll-in is and q where the offline states are. All of it is counted and so not exact. Each equation is
-weighed by how well it is known, so that the better known one decides where they contradict each other. Where the roll-in is
-was also foreseen when the step before was solved: both estimates together are better than either. A policy that gave up
+weighted by its precision, so that the better known one decides where they contradict each other. Where the roll-in is was
+also predicted when the step before was solved: both estimates together are better than either. A policy that gave up
 states for every apparent surplus would have lost them all after a hundred steps.
 
 At each step, episodes are collected until every action has been tried in the latent states that matter and the flow is known
@@ -55,7 +55,7 @@ class LatentConfig(ForwardConfig):
     offline_samples: int | None = None
     """Offline states used per step (default: all)."""
     most: int = 2000
-    """Most online episodes per step."""
+    """Online episodes of a step from which on no new round begins."""
     tries: int = 3
     """How often every action is tried in a latent state that matters."""
     tolerance: float = 0.06
@@ -186,7 +186,7 @@ class LatentEstimator(Estimator):
 
     def begin(self, state: LatentState, h: int) -> LatentState:
         self.states, self.following = np.zeros((2, 0, self.spec.observation_size), np.float32)
-        self.looked_at = 0
+        self.actions, self.rewards, self.looked_at = np.zeros(0, np.int32), np.zeros(0, np.float32), 0
         self.before = None if h == 0 else Share(*np.asarray(state.reached, float)[:, : self.encoders[h].count])
         return state
 
@@ -241,10 +241,9 @@ class LatentEstimator(Estimator):
             self.encoders[h + 1 :] = [self.discover(h + 1, self.following)]
             self.looked_at = len(self.states)
         latents, following = self.encoders[h : h + 2]
-        seen = [] if h not in self.counted or len(self.states) == len(online.actions) else [self.counted[h]]
-        actions = np.concatenate([*(c.action for c in seen), online.actions])
-        rewards = np.concatenate([*(c.reward for c in seen), online.rewards])
-        self.counted[h] = Counted(latents.label(self.states), actions, rewards, following.label(self.following))
+        self.actions, self.rewards = np.append(self.actions, online.actions), np.append(self.rewards, online.rewards)
+        here, there = latents.label(self.states), following.label(self.following)
+        self.counted[h] = Counted(here, self.actions, self.rewards, there)
         self.counts = self.counted[h].table(latents.count, self.spec.actions, following.count)
         mass = Share.counted(self.counts.sum(axis=(1, 2)))
         mass = mass if self.before is None else mass.and_also(self.before)
@@ -260,6 +259,14 @@ class LatentEstimator(Estimator):
     def discover(self, h: int, online: Float[np.ndarray, "n obs"]) -> Latents:
         """The latent states of step `h`: of offline and online states together."""
         return discover((self.data.at(h), online), self.config.latents, self.seed)
+
+    def notes(self) -> Iterator[str]:
+        full = [h for h, latents in enumerate(self.encoders) if latents.count == self.config.latents]
+        if full:
+            yield (
+                f"step {full[0]} has as many latent states as there is room for ({self.config.latents}), so that some may be "
+                "merged; give a larger --forward.latent.latents, or another --forward"
+            )
 
     def kept(self, h: int) -> tuple[Array, ...]:
         encoders = [self.encoders[h + 1].encoder] if h else [x.encoder for x in self.encoders]

@@ -125,6 +125,7 @@ class MemoryRun:
 
     def warn(self, what: str, **details: Any) -> None:
         """What went wrong; `result.json` says it as well."""
+        self.progress.say(f"warning: {what}")
         self.warnings.append({"what": what, **details})
 
     def keep_policy(self, name: str, policy: Policy) -> None:

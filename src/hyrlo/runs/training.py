@@ -69,7 +69,7 @@ def config(
     """The config of an algorithm: `hyrlo.config("foobar", preset="lean", **{"forward.samples": 800})`.
 
     `preset` is a budget: paper, fast or lean. The variant is what suits `world` (without one: discrete actions, JAX speed)
-    or what is asked for: `forward` (regression, importance, model), `improve` (psdp, sac, cpi), `discriminator`
+    or what is asked for: `forward` (latent, regression, importance, model), `improve` (plan, psdp, sac, cpi), `discriminator`
     (mmd, exact, value, value-network), `explore` (share of roll-ins that explore). `options` replace single fields.
     If none of them is given and actions are discrete, a measurement at the beginning of the run chooses the variant. `tuned`
     names options that are set later: options that only a fixed variant has, such as `forward.samples`, ask for one.
