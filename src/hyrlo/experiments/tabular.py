@@ -97,6 +97,7 @@ def compute(scale: Scale, seeds: int, out: Path) -> str:
     rows = []
     for seed in seeds_of(scale, seeds, FIRST_SEED[scale]):
         rows.append(measure(seed, OFFLINE[scale]))
+        jax.clear_caches()  # every MDP has shapes of its own; compiled programs of all of them would not fit into memory
         say(f"{len(rows)}/{seeds}  {rows[-1]['states']} states: TV {rows[-1]['tv_max']:.3f} at most")
     write_csv(out / "tabular.csv", rows)
     names = {"tv_mean": "mean over steps", "tv_max": "worst step", "tv_last": "last step"}
