@@ -15,6 +15,7 @@ from jaxtyping import PRNGKeyArray
 
 from hyrlo.backward import plan, psdp, sac
 from hyrlo.backward import variants as backward_variants
+from hyrlo.backward.latent_sac import cpi_trace_of_latents
 from hyrlo.backward.variants import BackwardConfig, SuitedConfig, SuitedSacConfig
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
@@ -86,7 +87,7 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
     if isinstance(backward, SuitedConfig | SuitedSacConfig):
         backward = backward.suited(estimator)
         if isinstance(backward, sac.RollInSacConfig) and isinstance(estimator, LatentEstimator):
-            run.choose("backward", "sac", "asked for; where states are latent states, plan and psdp are more reliable")
+            run.choose("backward", "sac", "asked for; on the latent states found. plan needs fewer episodes")
     if isinstance(config, ExploringFoobarConfig):
         seeking = seek(model, source, config.exploration, keys.explore, run)
         roll_in = Mixture(roll_in, seeking, jnp.asarray(config.exploration.share))
@@ -96,4 +97,6 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
         return plan.plan_and_check(model, roll_in, estimator, backward, keys.backward, run)
     if isinstance(backward, psdp.PsdpConfig):
         return psdp.psdp_trace(model, roll_in, backward, keys.backward, run)
+    if isinstance(estimator, LatentEstimator):
+        return cpi_trace_of_latents(model, roll_in, estimator, backward, keys.backward, run)
     return sac.cpi_trace(model, roll_in, backward, keys.backward, run)

@@ -127,6 +127,25 @@ def latent_state(states: Float[Array, "n obs"], encoder: Float[Array, "rows late
     return jax.nn.softmax(states @ encoder[:size] + encoder[size:].sum(axis=0))
 
 
+class LatentView(eqx.Module):
+    """The latent state and the step of an observation, each one-hot."""
+
+    encoders: Float[Array, "steps obs+1 latents"]
+
+    @property
+    def size(self) -> int:
+        return self.encoders.shape[2] + self.encoders.shape[0]
+
+    def __call__(self, observations: Float[Array, "n obs"], h: int | Int[Array, ""]) -> Float[Array, "n size"]:
+        encoder = self.encoders[h]
+        return self.of_latents(jnp.argmax(observations @ encoder[:-1] + encoder[-1], axis=1), h)
+
+    def of_latents(self, latent: Int[Array, " n"], h: int | Int[Array, ""]) -> Float[Array, "n size"]:
+        steps, _, latents = self.encoders.shape
+        step = jnp.broadcast_to(jax.nn.one_hot(h, steps), (len(latent), steps))
+        return jnp.concatenate([jax.nn.one_hot(latent, latents), step], axis=1)
+
+
 class LatentQ(eqx.Module):
     """HyQ's form: `Q(s, a) = head(softmax(E s) ⊗ onehot(a))`, a small latent state times the action."""
 

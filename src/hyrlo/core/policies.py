@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.core.networks import Network, latent_state
+from hyrlo.core.networks import LatentView, Network, latent_state
 
 Step = int | Int[Array, ""]
 Actions = Int[Array, " n"] | Float[Array, "n act"]
@@ -124,6 +124,16 @@ class LatentTable(Policy):
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.categorical(key, jnp.log(latent_state(observations, self.encoder) @ self.table))
+
+
+class ThroughView(Policy):
+    """A policy of latent states, given observations."""
+
+    policy: Policy
+    view: LatentView
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self.policy.act(key, self.view(observations, h), h)
 
 
 class Greedy(Policy):
