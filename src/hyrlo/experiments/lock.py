@@ -43,14 +43,14 @@ GROUPS = {
     "foobar": Group("FOOBAR", "foobar", {}, at(5, 10, 20, 50, seeds=20) | at(100, seeds=10)),
     "foobar-sac": Group("FOOBAR, SAC backward", "foobar", {"improve": "sac"}, at(5, 10, seeds=5)),
     "fail": Group("FAIL", "fail", {}, at(6, 10, 20, seeds=20), eval_episodes=4000),
-    "foobar-lean": Group("FOOBAR, lean", "foobar", {"preset": "lean"}, at(5, 10, 20, 50, 100, seeds=10)),
+    "foobar-lean": Group("FOOBAR, lean", "foobar", {"preset": "lean"}, at(5, 10, 20, 50, 100, seeds=5)),
     "foobar-paper": Group("FOOBAR, paper", "foobar", {"preset": "paper"}, at(100, seeds=3)),
     "hyq-fast": Group("HyQ, fast", "hyq", {"preset": "fast"}, at(5, 10, 20, 50, 100, seeds=10)),
-    "hyq-paper": Group("HyQ, paper", "hyq", {"preset": "paper"}, at(5, 10, 20, seeds=10) | at(100, seeds=5)),
+    "hyq-paper": Group("HyQ, paper", "hyq", {"preset": "paper"}, at(5, 10, 20, seeds=5) | at(100, seeds=2)),
     "hyq-authors": Group(
-        "HyQ, paper, its authors' data", "hyq", {"preset": "paper"}, at(5, 10, 20, seeds=5), {"behaviour": "hyq"}
+        "HyQ, paper, its authors' data", "hyq", {"preset": "paper"}, at(5, 10, 20, seeds=3), {"behaviour": "hyq"}
     ),
-    "briee-fast": Group("BRIEE, fast", "briee", {"preset": "fast"}, at(5, 10, 20, 50, 100, seeds=3)),
+    "briee-fast": Group("BRIEE, fast", "briee", {"preset": "fast"}, at(5, 10, 20, seeds=3) | at(50, 100, seeds=2)),
 }
 NO_OPTIONS = ("foobar", "default-lock-benign", "foobar-sac")
 """The groups of plain commands; that of the benign lock belongs to Table 2."""
