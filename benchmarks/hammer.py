@@ -1,8 +1,8 @@
 """The Adroit hammer: steps a second of the batched stepper against Gymnasium's vector of worker processes.
 
 All play the same episodes: the same board heights and the same actions, under which the hand touches table and hammer,
-since contacts are what costs. With the weights of an expert (see `hyrlo.experiments.hammer_expert`) in
-`HYRLO_HAMMER_EXPERT` its actions are played, else the hand goes down and closes.
+since contacts are what costs. With the weights of an expert (see `hyrlo.experiments.adroit_expert`) in the folder
+`HYRLO_ADROIT_EXPERTS` its actions are played, else the hand goes down and closes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ import hyrlo
 from benchmarks.measure import in_turn, show
 from hyrlo.core.access import Rollout
 from hyrlo.core.policies import Policy
+from hyrlo.envs import World
 from hyrlo.envs.gym.model import episode_seeds
 from hyrlo.envs.gym.wrappers import Start
 from hyrlo.envs.hammer import HORIZON, NAME, HammerWorld, available_cores
-from hyrlo.experiments.hammer_expert import VARIABLE, load_expert
+from hyrlo.experiments.adroit_expert import VARIABLE, expert_file, load_expert
 
 ID = "gymnasium_robotics:AdroitHandHammer-v1"
 KEY = jax.random.key(0)
@@ -53,11 +54,14 @@ class Grasp(Policy):
         return wish + 0.3 * jax.random.normal(key, (len(observations), 26))
 
 
+def acting_policy(world: World) -> Policy:
+    return load_expert(expert_file("hammer"), world) if os.environ.get(VARIABLE) else Grasp()
+
+
 def record(sizes: Sizes) -> tuple[list[int], np.ndarray]:
     """Seeds of episodes, and their actions by step."""
     world = hyrlo.make(NAME, sizes.horizon, num_envs=sizes.episodes)
-    policy = load_expert() if os.environ.get(VARIABLE) else Grasp()
-    batch = world.trace_model().record(KEY, policy, sizes.episodes, tuple(range(sizes.horizon)))
+    batch = world.trace_model().record(KEY, acting_policy(world), sizes.episodes, tuple(range(sizes.horizon)))
     return episode_seeds(jax.random.split(KEY)[0], sizes.episodes), np.asarray(batch.actions)
 
 
@@ -93,8 +97,7 @@ def hammer_steps(sizes: Sizes) -> None:
             world = hyrlo.make(NAME, sizes.horizon, num_envs=sizes.episodes, threads=threads)
             assert isinstance(world, HammerWorld)
             plays[f"hyrlo, batch of {sizes.episodes}, {threads} threads"] = partial(play_batch, world, seeds, actions)
-        policy = load_expert() if os.environ.get(VARIABLE) else Grasp()
-        plays[f"the same, a policy in JAX acts, {threads} threads"] = partial(play_model, world, policy)
+        plays[f"the same, a policy in JAX acts, {threads} threads"] = partial(play_model, world, acting_policy(world))
         seconds = in_turn(plays, sizes.rounds)
     best = min((s for name, s in seconds.items() if name.startswith("Gymnasium")), key=np.median)
     steps = len(seeds) * sizes.horizon

@@ -9,14 +9,13 @@ import pytest
 import hyrlo
 from hyrlo.backward.plan import PlanConfig
 from hyrlo.backward.psdp import PsdpConfig
-from hyrlo.backward.sac import LATENT, SacConfig
-from hyrlo.backward.sac import MOTION as SAC_MOTION
+from hyrlo.backward.sac import LATENT, RollInSacConfig, SacConfig
 from hyrlo.backward.variants import SuitedSacConfig
 from hyrlo.core.serialize import policy_fingerprint
 from hyrlo.forward.choose import MeasuredConfig
 from hyrlo.forward.density import DensityConfig
 from hyrlo.forward.importance import ImportanceConfig
-from hyrlo.forward.model import MOTION, ModelConfig, VectorModelConfig
+from hyrlo.forward.model import ModelConfig, VectorModelConfig
 from hyrlo.forward.regression import RegressionConfig
 from tests.algorithms import contract
 
@@ -88,8 +87,7 @@ def test_presets_are_budgets_and_paper_is_the_paper_s_variant():
     assert isinstance(hyrlo.config("foobar", world=cart, preset="paper").forward, ImportanceConfig)
     assert type(hyrlo.config("foobar", world=pendulum).forward) is VectorModelConfig
     assert isinstance(hyrlo.config("foobar", world=pendulum, forward="importance").forward, DensityConfig)
-    moving = hyrlo.config("foobar", world=hyrlo.make("gym:Pendulum-v1", motion=True))
-    assert (moving.forward, moving.backward) == (MOTION, SAC_MOTION)
+    assert hyrlo.config("foobar", world=pendulum).backward == RollInSacConfig()
 
 
 def test_single_options_are_replaced_by_dotted_names():

@@ -3,7 +3,7 @@
 import csv
 import json
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -18,7 +18,6 @@ from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
 from hyrlo.core.serialize import policy_fingerprint, save_policy
 from hyrlo.envs import make
-from hyrlo.experiments import hammer
 from hyrlo.experiments.lock import BUDGET, ITERATIONS
 from hyrlo.experiments.recipes import HELD_OUT, seeds_of
 from hyrlo.experiments.reproduce import find, reproduce
@@ -29,7 +28,7 @@ from hyrlo.runs.training import describe_config
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lock", "inadmissible", "gymnasium", "estimators", "hammer"])
+@pytest.mark.parametrize("name", ["lock", "inadmissible", "gymnasium", "estimators", "adroit"])
 def test_smoke(name, tmp_path, capsys):
     command = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
     assert main(command) == 0
@@ -76,7 +75,7 @@ def test_unknown_experiment_and_missing_runs_are_one_line(tmp_path, capsys):
         "diagnose",
         "gymnasium",
         "estimators",
-        "hammer",
+        "adroit",
         "stationary",
     ],
 )
@@ -91,7 +90,7 @@ def test_the_lock_is_also_run_over_combinations():
     specs = [spec for spec in specs if spec.env == "lock" and spec.horizon == 100]
     groups = {group: [s for s in specs if s.group == group] for group in dict.fromkeys(s.group for s in specs)}
     assert {group: len(members) for group, members in groups.items()} == {
-        "foobar": 10, "foobar-lean": 10, "foobar-paper": 3, "hyq-fast": 10, "hyq-paper": 5, "briee-fast": 3,
+        "foobar": 10, "foobar-lean": 5, "foobar-paper": 3, "hyq-fast": 10, "hyq-paper": 2, "briee-fast": 2,
         "foobar-combinations": 10, "hyq-fast-combinations": 10,
     }  # fmt: skip
     for group, members in groups.items():
@@ -176,24 +175,6 @@ def test_few_runs_have_a_bootstrap_interval():
     assert median_interval(values) == (0.2, 0.8)
 
 
-def test_a_backward_run_is_joined_to_the_forward_pass_of_its_seed():
-    specs = {group: hammer.spec_of(group, 1, "smoke") for group in ("foobar", "weak")}
-
-    def line(phase, steps):
-        return {"phase": phase, "episodes": steps // 10, "steps": steps, "seconds": steps / 100, "success_rate": 0.0}
-
-    result = {"success_rate": 1.0, "episodes": 4, "steps": 40, "wall_seconds": 0.5}
-    both = [line("forward", 100), line("forward", 200), line("backward", 900)]
-    first = Finished(specs["foobar"], {"steps": 900}, both, Path("first"))
-    then = Finished(specs["weak"], result, [line("backward", 40)], Path("then"))
-    (joined,) = hammer.after([first], then)
-    assert joined.result == {"success_rate": 1.0, "episodes": 24, "steps": 240, "wall_seconds": 2.5}
-    assert [(x["phase"], x["steps"]) for x in joined.metrics] == [("forward", 100), ("forward", 200), ("backward", 240)]
-    assert joined.metrics[-1]["seconds"] == pytest.approx(2.4)
-    assert joined.path == Path("first")
-    assert hammer.after([], then) == []
-
-
 def test_a_run_of_another_algorithm_or_roll_in_is_not_taken_for_this_one(tmp_path):
     spec = RunSpec("late", "distil", "lock", 2, DistilConfig(), 0, roll_in="early")
     early = spec.begins_from(tmp_path)
@@ -214,17 +195,6 @@ def test_a_run_of_another_algorithm_or_roll_in_is_not_taken_for_this_one(tmp_pat
         else:
             with pytest.raises(RunError, match="another config"):
                 spec.done(tmp_path)
-
-
-def test_the_hammer_from_scratch_has_at_least_the_steps_of_both_passes():
-    ours, scratch = (hammer.spec_of(group, 0, "paper").config for group in ("foobar", "sac"))
-    horizon, config = hammer.HORIZON["paper"], ours.forward
-    windows = sum(min(h + config.ahead, horizon) for h in range(horizon))
-    forward = config.rounds * config.samples * windows
-    both, alone = (
-        (c.iterations * c.collections + c.random_collections) * c.episodes * horizon for c in (ours.backward, scratch)
-    )
-    assert forward + both <= alone < 1.1 * (forward + both)
 
 
 OTHER = {"version": "0.2.0", "commit": "0123456789abcdef", "dirty": False}
@@ -318,11 +288,3 @@ def test_only_some_groups_of_runs(tmp_path):
     assert sorted(p.name for p in (tmp_path / "smoke" / "runs").iterdir()) == ["hyq-fast-h3"]
     with pytest.raises(HyrloError, match="unknown group of runs 'hyq-fats'"):
         reproduce("lock", "smoke", 1, tmp_path, only=["hyq-fats"])
-
-
-def test_rlpd_shares_what_belongs_to_neither_method():
-    published, shared, ours = (hammer.spec_of(g, 0, "paper").config for g in ("rlpd", "rlpd-shared", "weak"))
-    differing = {f.name for f in fields(ours) if getattr(ours, f.name) != getattr(shared, f.name, None)}
-    assert differing == {"utd", "num_qs", "num_min_qs", "actor_value", "from_start"}  # the methods
-    assert published.average == 0
-    assert published.last_learning_rate == 1

@@ -58,7 +58,7 @@ def test_train_and_eval_by_name(tmp_path, capsys, monkeypatch):
     assert summary["return_mean"]["median"] == 3.0
     assert (out / "curve.png").exists()
     config = json.loads((out / "seed-0" / "config.json").read_text())
-    assert config["env_options"] == {"num_envs": 8, "asynchronous": False, "kwargs": '{"ends": 2}', "motion": False}
+    assert config["env_options"] == {"num_envs": 8, "asynchronous": False, "kwargs": '{"ends": 2}'}
     assert main(["eval", str(out), "--episodes", "5"]) == 0
     capsys.readouterr()
     assert main(["eval", str(out / "seed-0"), "--episodes", "5", "--json"]) == 0

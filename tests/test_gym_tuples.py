@@ -12,6 +12,7 @@ import pytest
 from minari.data_collector import EpisodeBuffer
 
 import hyrlo
+from hyrlo.backward.reward_units import RewardUnits
 from hyrlo.backward.sac import create_agent, improve, q_values
 from hyrlo.baselines.rlpd import RlpdConfig, offline_replay
 from hyrlo.cli.main import main
@@ -110,9 +111,9 @@ def test_rlpd_values_nothing_after_an_end():
     world, data = tempting()
     config = RlpdConfig(hidden=32, layers=1, num_qs=2, learning_rate=3e-3, tau=0.05, temperature=0.01, batch=64)
     replay = offline_replay(world.prepare_transitions(data), world.spec, config)
-    agent = create_agent(jax.random.key(0), world.spec, replay, config)
+    agent = create_agent(jax.random.key(0), world.spec, replay, RewardUnits.raw(), config)
     updates, rate = jnp.asarray(1500), jnp.asarray(config.learning_rate)
-    agent, _ = improve(jax.random.key(1), agent, replay, replay, updates, rate, world.spec, config)
+    agent, _ = improve(jax.random.key(1), agent, replay, replay, RewardUnits.raw(), updates, rate, world.spec, config)
     for values in np.asarray(q_values(agent.critics.params, jnp.array([FIRST, SECOND]))):
         np.testing.assert_allclose(values[0, 0], 1, atol=0.1)  # 1 + 0.99 · 2, if the end were none
         np.testing.assert_allclose(values[1], [0, 2], atol=0.1)
@@ -123,7 +124,7 @@ def test_rlpd_values_nothing_after_an_end():
 
 TINY = {
     "hyq": ["--online.samples", "2", "--online.iterations", "1", "--online.trial-episodes", "2", "--fit.updates", "3"],
-    "rlpd": ["--iterations", "1", "--collections", "1", "--episodes", "2", "--random-collections", "1", "--utd", "0.1"],
+    "rlpd": ["--iterations", "1", "--steps", "10", "--episodes", "2", "--random-collections", "1", "--check", "1"],
 }
 
 
@@ -146,7 +147,7 @@ def test_train_on_collected_tuples(algo, env, tmp_path):
 
 
 def small_rlpd(world, **options):
-    options = {"collections": 2, "hidden": 64, "learning_rate": 1e-3, "temperature": 0.1, "utd": 1.0, **options}
+    options = {"hidden": 64, "check": 10, "learning_rate": 1e-3, "temperature": 0.1, "utd": 1.0, **options}
     return dataclasses.replace(hyrlo.config("rlpd", world=world), **options)
 
 
@@ -156,7 +157,7 @@ def test_rlpd_balances_the_pole_from_tuples_of_uniform_actions():
     world = cart(100)
     data = collect_transitions(world, [], 100)
     behaviour = sum(step.rewards.sum() for step in data.steps) / 100
-    config = small_rlpd(world, iterations=4, episodes=8)
+    config = small_rlpd(world, iterations=4, episodes=8, steps=5000)
     trained = hyrlo.train("rlpd", world, data, config=config, curve_episodes=2, eval_episodes=20)
     assert behaviour < 30
     assert trained.result["return_mean"] > 3 * behaviour
@@ -186,7 +187,7 @@ def test_rlpd_learns_to_swing_up_from_a_minari_data_set(minari_home):
     """From collected tuples two seeds reach −290 and −173, uniform actions −630 and −602."""
     behaviour = record_pendulum("pendulum/uniform-v0")
     world = hyrlo.make("gym:Pendulum-v1", 100)
-    config = small_rlpd(world, iterations=6, episodes=4)
+    config = small_rlpd(world, iterations=6, episodes=4, steps=6 * 2 * 4 * 100)
     options = {"config": config, "curve_episodes": 2, "eval_episodes": 20}
     trained = hyrlo.train("rlpd", world, "minari:pendulum/uniform-v0", **options)
     assert trained.result["return_mean"] > behaviour + 200

@@ -1,8 +1,6 @@
 """`hammer-binary`: step for step Gymnasium's hammer, its reward, its seeds, and runs by name."""
 
 import json
-import subprocess
-import sys
 
 import gymnasium
 import jax
@@ -14,18 +12,14 @@ from PIL import Image
 import hyrlo
 from hyrlo.cli.main import main
 from hyrlo.core.access import TraceModel
-from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Gaussian
 from hyrlo.data.states import ObservationDataset
-from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import hammer
 from hyrlo.envs.gym.model import episode_seeds
 from hyrlo.envs.gym.sources import load_libraries
 from hyrlo.envs.gym.wrappers import Start
 from hyrlo.envs.hammer import NAME, HammerConfig, HammerVector, single_hammer
-from hyrlo.experiments.hammer_expert import ARRAYS, expert_states, expert_transitions, load_expert
-from hyrlo.experiments.hammer_logs import main as record
 from hyrlo.runs.render import MUJOCO_HELP, render_strip
 from tests.test_cli import one_line_error
 from tests.walks import KEY, message, same
@@ -34,7 +28,7 @@ FORWARD = {
     "samples": 40, "offline-samples": 20, "rounds": 1, "hidden": 8, "updates": 4, "batch": 16,
     "features": 16, "dynamics.hidden": 8, "dynamics.updates": 4, "dynamics.batch": 16,
 }  # fmt: skip
-BACKWARD = {"iterations": 2, "collections": 1, "episodes": 4, "utd": 0.5, "batch": 16, "hidden": 8, "replay": 100}
+BACKWARD = {"iterations": 2, "steps": 16, "episodes": 4, "utd": 0.5, "batch": 16, "hidden": 8, "replay": 100}
 SHORT = ["--curve-episodes", "2", "--eval-episodes", "4", "--quiet"]
 NAIL = "nail_dir"
 PUSHED = (0.0, 0.0795, 0.086)
@@ -67,7 +61,7 @@ def gymnasium_steps(seed: int, pushed: float, actions: np.ndarray):
     return np.stack([step[0] for step in steps]), [bool(step[4]["success"]) for step in steps]
 
 
-@pytest.mark.parametrize(("reward", "paid"), [("paper", (-1, 1)), ("shifted", (-1, 0))])
+@pytest.mark.parametrize(("reward", "paid"), [("paper", (-1, 1)), ("shifted", (-1, 0)), ("scaled", (-93, 107))])
 def test_every_step_is_gymnasiums(reward, paid):
     vector = HammerVector(hammer.load_model(), HammerConfig(reward, num_envs=4, threads=2))
     actions, seeds = smooth_actions(50, 4), [11, 12, 13]
@@ -204,7 +198,7 @@ def test_another_hand_needs_no_code(tmp_path):
     env = "gym:AdroitHandDoor-v1"
     data, out = tiny_data(tmp_path / "door.npz", env, 2, episodes=100), tmp_path / "run"
     sizes = [*options("forward.", FORWARD), *options("backward.", BACKWARD), *SHORT]
-    assert main(["train", "foobar", env, "--gym.motion", "--data", data, "--out", str(out), *sizes]) == 0
+    assert main(["train", "foobar", env, "--data", data, "--out", str(out), *sizes]) == 0
     result = json.loads((out / "result.json").read_text())
     assert result["horizon"] == 2
     assert result["success_rate"] == 0.0
@@ -225,66 +219,6 @@ def test_what_action_vectors_rule_out_is_refused_before_anything_is_played(optio
     assert main([*command, *options]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def weights(path, **changed):
-    """An expert of random weights."""
-    rng = np.random.default_rng(0)
-    shapes = [(8, 46), (8,), (8, 8), (8,), (26, 8), (26,), (26,), (46,), (46,), (26,), (26,)]
-    arrays = {name: rng.uniform(0.5, 1.5, shape) for name, shape in zip(ARRAYS, shapes, strict=True)}
-    arrays = {name: array for name, array in {**arrays, **changed}.items() if array is not None}
-    np.savez(path, **arrays)
-    return arrays
-
-
-@pytest.mark.slow
-def test_logs_are_refused_in_one_line_before_anything_is_played(tmp_path):
-    """As a script: no warning of Python's either."""
-    command = [sys.executable, "-m", "hyrlo.experiments.hammer_logs", "--out"]
-    for out in (tmp_path, tmp_path / "no" / "states.npz"):
-        told = subprocess.run([*command, str(out)], capture_output=True, text=True)
-        assert told.returncode == 2
-        assert len(told.stderr.splitlines()) == 1
-        assert told.stderr.startswith(f"error: {out}: ")
-
-
-def test_an_expert_is_the_network_of_its_weights(tmp_path, monkeypatch):
-    path, states = tmp_path / "expert.npz", np.random.default_rng(1).normal(size=(3, 46))
-    w = weights(path, log_std=np.full(26, -2.0))
-    x = (states - w["in_shift"]) / (w["in_scale"] + 1e-8)
-    x = np.tanh(np.tanh(x @ w["W0"].T + w["b0"]) @ w["W1"].T + w["b1"]) @ w["W2"].T + w["b2"]
-    mean = x * w["out_scale"] + w["out_shift"]
-    monkeypatch.setenv("HYRLO_HAMMER_EXPERT", str(path))
-    np.testing.assert_allclose(load_expert(noise=False).act(KEY, states, 0), mean, rtol=1e-4)
-    keys = jax.random.split(KEY, 400)
-    noise = np.asarray(jax.vmap(lambda key: load_expert().act(key, states, 0))(keys)) - mean
-    assert np.std(noise) == pytest.approx(np.exp(-2.0), rel=0.03)
-    assert abs(noise.mean()) < 0.005
-    for changed, said in (
-        ({"b1": None}, "has no array named b1"),
-        ({"W2": np.zeros((3, 8))}, "W2 has shape (3, 8), not (26, 8)"),
-        ({"in_scale": np.full(46, np.nan)}, "in_scale[0] is not finite"),
-    ):
-        weights(path, **changed)
-        assert said in message(lambda: load_expert(path))
-    monkeypatch.delenv("HYRLO_HAMMER_EXPERT")
-    assert "set HYRLO_HAMMER_EXPERT" in message(load_expert)
-
-
-def test_its_logs_are_states_or_transitions_of_the_same_episodes(tmp_path):
-    weights(tmp_path / "expert.npz")
-    world, expert = hyrlo.make(NAME, 3, num_envs=4), load_expert(tmp_path / "expert.npz")
-    states, transitions = expert_states(world, expert, 6, seed=1), expert_transitions(world, expert, 6, seed=1)
-    assert states.fingerprint() == transitions.observations().fingerprint()
-    assert (transitions.horizon, transitions.action_size) == (3, 26)
-    played = transitions.at(0).actions
-    assert np.abs(played).max() == 1.0  # clipped, as these weights leave the box
-    vector = world.vector()
-    vector.reset(episode_seeds(jax.random.split(jax.random.fold_in(Keys.of_seed(1).data, 0))[0], 4), Start(4))
-    np.testing.assert_array_equal(vector.step(played[:4], 0)[0], transitions.at(0).next_states[:4])
-    assert set(transitions.at(2).rewards.tolist()) == {-1.0}
-    record(tmp_path / "t.npz", tmp_path / "expert.npz", episodes=2, horizon=2, transitions=True)
-    assert TransitionDataset.load(tmp_path / "t.npz").at(1).actions.shape == (2, 26)
 
 
 def test_frames_side_by_side(tmp_path):

@@ -182,7 +182,7 @@ def test_directories_of_policies_and_runs(tmp_path):
 def test_a_foobar_run_keeps_its_roll_in(tmp_path, monkeypatch):
     """What is kept is the forward policy, and it is there before the backward pass ends."""
     forward = constant(2)
-    monkeypatch.setattr("hyrlo.foobar.forward_pass", lambda *args: (forward, None))  # no estimator that can plan
+    monkeypatch.setattr("hyrlo.foobar.forward_pass", lambda *args: (forward, None, 3))  # no estimator that can plan
     monkeypatch.setattr("hyrlo.foobar.psdp.psdp_trace", lambda *args: constant(0))
     run = RunDirectory(tmp_path / "run", {"format": FORMAT, "algo": "foobar", "horizon": 6})
     with pytest.raises(HyrloError, match="holds no forward policy"):

@@ -153,20 +153,18 @@ def test_worlds_say_what_suits_them():
     }
     for name, traits in expected.items():
         assert make(name).traits == traits_of(name) == traits
-    hammer = Traits(motion=True, horizon_from_data=False, **slow)
-    assert traits_of("hammer-binary") == hammer
-    assert make("gym:CartPole-v1", motion=True).traits == dataclasses.replace(SIMULATED, motion=True)
+    assert traits_of("hammer-binary") == Traits(horizon_from_data=False, **slow)
 
 
 def test_an_environment_class_says_its_traits():
     class Arm(Walk):
-        hyrlo_traits = {"motion": True}  # noqa: RUF012
+        hyrlo_traits = {"eval_episodes": 7}  # noqa: RUF012
 
     class Wrong(Walk):
         hyrlo_traits = {"speed": 3}  # noqa: RUF012
 
-    assert make(Arm(), 3).traits == dataclasses.replace(SIMULATED, motion=True)
-    assert "hyrlo_traits has 'speed'; the traits are motion" in message(lambda: make(Wrong(), 3).traits)
+    assert make(Arm(), 3).traits == dataclasses.replace(SIMULATED, eval_episodes=7)
+    assert "hyrlo_traits has 'speed'; the traits are curve_episodes" in message(lambda: make(Wrong(), 3).traits)
 
 
 # The registry

@@ -9,11 +9,12 @@ roll-ins follows it. The roll-in then covers at least (1 − ε) of what π^f co
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from hyrlo.backward import plan, psdp, sac
+from hyrlo.backward import off_policy, plan, psdp, sac
 from hyrlo.backward import variants as backward_variants
 from hyrlo.backward.latent_sac import cpi_trace_of_latents
 from hyrlo.backward.variants import BackwardConfig, SuitedConfig, SuitedSacConfig
@@ -28,7 +29,13 @@ from hyrlo.forward import variants as forward_variants
 from hyrlo.forward.choose import MeasuredConfig
 from hyrlo.forward.fail import ForwardConfig, forward_pass
 from hyrlo.forward.latent import LatentConfig, LatentEstimator
+from hyrlo.forward.model import ModelConfig
 from hyrlo.forward.seek import SeekConfig, seek
+
+STEPS, MOST_HORIZON = 6000, 100
+"""Environment steps for each step of the horizon, of which no more than these count."""
+FORWARD_SHARE = 1 / 6
+"""Of the budget. The backward pass needs no better roll-in; steps that stay lost are its business."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,10 @@ class FoobarConfig:
 
     forward: ForwardConfig | MeasuredConfig = field(default_factory=MeasuredConfig)
     backward: BackwardConfig | SuitedConfig | SuitedSacConfig = field(default_factory=SuitedConfig)
+    budget: int = 0
+    """Environment steps of both passes together, where these have no sizes of their own (default: 6,000 for each of the first
+    100 steps of the horizon). The backward pass has what the forward pass leaves. Passes that count until they know enough
+    do not use it."""
 
     def __post_init__(self) -> None:
         if isinstance(self.backward, plan.PlanConfig) and not isinstance(self.forward, LatentConfig):
@@ -75,14 +86,17 @@ def configure(choice: Choice) -> FoobarConfig:
         return FoobarConfig(forward, backward)
     if choice.vectors:
         raise HyrloError("--explore: the exploring pass tries every action, so actions must be discrete; leave it out")
-    return ExploringFoobarConfig(forward, backward, SeekConfig(share=choice.explore))
+    return ExploringFoobarConfig(forward, backward, exploration=SeekConfig(share=choice.explore))
 
 
 def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """The paper's main algorithm: match the states forwards, then improve backwards from where that leads."""
     keys = Keys(key)
+    budget = config.budget or STEPS * min(model.spec.horizon, MOST_HORIZON)
     roll_in: Policy
-    roll_in, estimator = forward_pass(model, source, config.forward, keys.forward, run)
+    roll_in, estimator, reach = forward_pass(
+        model, source, with_steps(config.forward, int(FORWARD_SHARE * budget)), keys.forward, run
+    )
     backward = config.backward
     if isinstance(backward, SuitedConfig | SuitedSacConfig):
         backward = backward.suited(estimator)
@@ -99,4 +113,16 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
         return psdp.psdp_trace(model, roll_in, backward, keys.backward, run)
     if isinstance(estimator, LatentEstimator):
         return cpi_trace_of_latents(model, roll_in, estimator, backward, keys.backward, run)
-    return sac.cpi_trace(model, roll_in, backward, keys.backward, run)
+    left = budget - model.ledger.steps - 3 * backward.check * model.spec.horizon
+    return off_policy.cpi_trace(model, roll_in, with_steps(backward, max(left, 1)), keys.backward, run, reach)
+
+
+def with_steps(config: Any, steps: int) -> Any:
+    """With this number of steps, if it has none of its own."""
+    if isinstance(config, MeasuredConfig):
+        return replace(config, model=with_steps(config.model, steps))
+    if isinstance(config, ModelConfig) and not (config.samples or config.steps):
+        return replace(config, steps=steps)
+    if isinstance(config, sac.RollInSacConfig) and not config.steps:
+        return replace(config, steps=steps)
+    return config

@@ -208,7 +208,7 @@ def passed(mdp, data, config, seed=0):
     """The forward policy's exact occupancy, the estimator, and the episodes of each step."""
     model, run = JaxTraceModel(mdp), MemoryRun(curve_episodes=1)
     estimator = config.estimator(model.spec, data, jax.random.key(seed))
-    policy = match_forwards(model, estimator, jax.random.key(seed), run)
+    policy = match_forwards(model, estimator, jax.random.key(seed), run).policy
     return mdp.occupancy(probabilities(policy, mdp)), estimator, [line["step_episodes"] for line in run.metrics]
 
 

@@ -29,7 +29,7 @@ from hyrlo.forward.dynamics import (
 from hyrlo.forward.fail import fail
 from hyrlo.forward.gradient import Starts, descend, initial_policy
 from hyrlo.forward.importance import ImportanceConfig
-from hyrlo.forward.model import MOTION, ModelConfig, ThroughModel, VectorModelConfig
+from hyrlo.forward.model import ModelConfig, ThroughModel, VectorModelConfig
 from hyrlo.forward.regression import RegressionConfig
 from hyrlo.runs.directory import FORMAT, MemoryRun, RunDirectory
 from tests.batches import recorded
@@ -250,6 +250,7 @@ def test_the_distance_is_unbiased():
 
 DYNAMICS = DynamicsConfig(hidden=32, updates=300)
 SIZES = {"samples": 300, "updates": 300, "hidden": 32}
+ONE_STEP = {**SIZES, "rounds": 2, "ahead": 1, "explore_std": 0.0, "features": 256}
 
 
 def states_of(env, policy, n=2000):
@@ -262,9 +263,9 @@ def states_of(env, policy, n=2000):
 @pytest.mark.parametrize(
     "config",
     [
-        VectorModelConfig(share_steps=1, dynamics=DYNAMICS, **SIZES),
-        VectorModelConfig(share_steps=2, units="step", moments=0.01, dynamics=DYNAMICS, **SIZES),
-        VectorModelConfig(share_steps=1, units="joint", dynamics=DYNAMICS, **SIZES),
+        VectorModelConfig(share_steps=1, units="all", moments=0.0, dynamics=DYNAMICS, **ONE_STEP),
+        VectorModelConfig(share_steps=2, units="step", moments=0.01, dynamics=DYNAMICS, **ONE_STEP),
+        VectorModelConfig(share_steps=1, units="joint", moments=0.0, dynamics=DYNAMICS, **ONE_STEP),
         DensityConfig(**SIZES),
     ],
 )
@@ -297,10 +298,13 @@ def test_actions_that_are_felt_later_want_policies_that_look_ahead(ahead, limits
     dynamics = dataclasses.replace(DYNAMICS, history=True, near=0.5, updates=1000)
     config = VectorModelConfig(
         samples=300,
+        rounds=2,
         hidden=32,
         updates=600,
+        features=256,
         share_steps=1,
         units="step",
+        moments=0.0,
         ahead=ahead,
         explore_std=0.5,
         dynamics=dynamics,
@@ -337,8 +341,8 @@ class Stopped(Exception):
 def test_what_is_half_learned_ahead_survives_a_stop(tmp_path, monkeypatch):
     """Two policies of two steps at a time, in a horizon of five: the same bytes, and all windows end with the horizon."""
     config = dataclasses.replace(
-        MOTION, samples=20, share_steps=2, rounds=2, ahead=2, hidden=8, updates=5, batch=8, features=8,
-        dynamics=dataclasses.replace(MOTION.dynamics, hidden=8, updates=5, memory=200),
+        VectorModelConfig(), samples=20, share_steps=2, rounds=2, ahead=4, hidden=8, updates=5, batch=8, features=8,
+        dynamics=dataclasses.replace(VectorModelConfig().dynamics, hidden=8, updates=5, memory=200),
     )  # fmt: skip
     keep = RunDirectory.keep
 

@@ -337,7 +337,7 @@ def test_forward_pass_and_plan_come_to_the_optimum():
     data = sample_states(mdp.occupancy(uniform_policy(mdp)), 2000)
     model, run = JaxTraceModel(mdp), MemoryRun(curve_episodes=1)
     estimator = LatentConfig(latents=8).estimator(model.spec, data, KEY)
-    roll_in = match_forwards(model, estimator, KEY, run)
+    roll_in = match_forwards(model, estimator, KEY, run).policy
     policy = plan_and_check(model, roll_in, estimator, PlanConfig(), KEY, run)
     worst, best = mdp.value(uniform_policy(mdp)), mdp.optimal_value()
     found = mdp.value(np.eye(3)[greedy_actions(policy, mdp)])

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hyrlo.backward import off_policy
 from hyrlo.backward import sac as s
+from hyrlo.backward.reward_units import RewardUnits
 from hyrlo.baselines import rlpd
 from hyrlo.core.access import Spec
 from hyrlo.core.jax_model import JaxTraceModel
@@ -20,10 +22,11 @@ from tests.batches import recorded
 from tests.pointmass import PointMass
 
 KEY = jax.random.key(0)
+RAW = RewardUnits.raw()
 
 
 def sizes(config):
-    names = ("iterations", "collections", "episodes", "random_collections", "utd", "hidden", "batch", "replay")
+    names = ("iterations", "steps", "episodes", "random_collections", "utd", "hidden", "batch", "replay", "check")
     return {name: getattr(config, name) for name in names}
 
 
@@ -39,7 +42,9 @@ def test_only_what_comes_after_the_switch_and_before_the_end_is_kept(ends_at_hor
     config = s.SacConfig(replay=20, ends_at_horizon=ends_at_horizon)
     ended = jnp.zeros((4, 3), bool).at[1:, 1].set(True)  # episode 1 ends with step 1
     at = jnp.array([2, 0, 4])
-    replay = s.remember(s.empty_replay(Spec(4, 1, 100), config), numbered_batch(4, 3, ended), at, config)
+    replay = off_policy.remember(
+        off_policy.empty_replay(Spec(4, 1, 100), config), numbered_batch(4, 3, ended), at, config
+    )
     assert int(replay.added) == 4
     kept = jax.tree.map(lambda x: np.asarray(x[:4]), replay.rows)
     assert sorted(kept.rewards) == [2, 3, 10, 11]
@@ -50,9 +55,9 @@ def test_only_what_comes_after_the_switch_and_before_the_end_is_kept(ends_at_hor
 
 def test_a_full_replay_forgets_the_oldest():
     config = s.SacConfig(replay=5)
-    replay = s.empty_replay(Spec(4, 1, 100), config)
+    replay = off_policy.empty_replay(Spec(4, 1, 100), config)
     for _ in range(2):
-        replay = s.remember(replay, numbered_batch(4, 1), jnp.zeros(1, int), config)
+        replay = off_policy.remember(replay, numbered_batch(4, 1), jnp.zeros(1, int), config)
     assert int(replay.added) == 8
     np.testing.assert_array_equal(replay.rows.rewards, [1, 2, 3, 3, 0])
 
@@ -77,7 +82,7 @@ def test_the_actor_s_density_is_that_of_its_actions():
 
 def full_replay(spec, config, **fields):
     """A replay buffer of 8 transitions with these fields; the two actions alternate."""
-    rows = s.empty_replay(spec, config).rows._replace(actions=jnp.arange(8) % 2, **fields)
+    rows = off_policy.empty_replay(spec, config).rows._replace(actions=jnp.arange(8) % 2, **fields)
     return ReplayBuffer(rows, jnp.asarray(8))
 
 
@@ -86,8 +91,8 @@ def test_critics_learn_the_reward_and_what_follows_unless_the_episode_ended(ende
     """One state that leads to itself and pays 1: 1 / (1 − γ), or 1 if that is the end."""
     spec, config = Spec(1, 2, 2), s.SacConfig(hidden=16, gamma=0.5, batch=8, tau=0.1, replay=8)
     full = full_replay(spec, config, rewards=jnp.ones(8), ended=jnp.full(8, ended))
-    agent = s.create_agent(KEY, spec, full, config)
-    agent, _ = s.improve(KEY, agent, full, None, jnp.asarray(1500), jnp.asarray(3e-3), spec, config)
+    agent = s.create_agent(KEY, spec, full, RAW, config)
+    agent, _ = s.improve(KEY, agent, full, None, RAW, jnp.asarray(1500), jnp.asarray(3e-3), spec, config)
     expected = 1.0 if ended else 2.0
     np.testing.assert_allclose(s.q_values(agent.critics.params, jnp.zeros((1, 2)))[:, 0], expected, atol=0.05)
 
@@ -104,8 +109,8 @@ def test_half_of_a_batch_is_offline():
     """Online a state pays 0, offline it pays 1: critics learn the mean of what they are shown."""
     config = s.SacConfig(hidden=16, batch=64, replay=8, num_qs=3, num_min_qs=2)
     (spec, online), (_, offline) = one_state(0.0, config), one_state(1.0, config)
-    agent = s.create_agent(KEY, spec, online, config)
-    agent, _ = s.improve(KEY, agent, online, offline, jnp.asarray(1500), jnp.asarray(1e-3), spec, config)
+    agent = s.create_agent(KEY, spec, online, RAW, config)
+    agent, _ = s.improve(KEY, agent, online, offline, RAW, jnp.asarray(1500), jnp.asarray(1e-3), spec, config)
     np.testing.assert_allclose(s.q_values(agent.critics.params, jnp.zeros((1, 1)))[:, 0], 0.5, atol=0.08)
 
 
@@ -144,20 +149,20 @@ THREE = s.SacBatch(
 
 
 def test_the_target_is_the_reward_and_the_least_value_of_what_follows():
-    """π = (¼, ¾) and Q = (8, 4), (2, 6): the least are (2, 4), worth 3.5. Rewards count twice; the last episode ended."""
-    config = s.SacConfig(gamma=0.5, reward_scale=2.0)
+    """π = (¼, ¾) and Q = (8, 4), (2, 6): the least are (2, 4), worth 3.5. The last episode ended."""
+    config = s.SacConfig()
     agent = agent_with_targets([[8.0, 4.0], [2.0, 6.0]])
-    found = s.td_target(KEY, KEY, agent, THREE, config)
-    np.testing.assert_allclose(found, [2 + 0.5 * 3.5, 4 + 0.5 * 3.5, 6], rtol=1e-6)
+    found = s.td_target(KEY, KEY, agent, THREE, 0.5, config)
+    np.testing.assert_allclose(found, [1 + 0.5 * 3.5, 2 + 0.5 * 3.5, 3], rtol=1e-6)
 
 
 def test_entropy_is_part_of_the_target_only_if_asked():
-    config = s.SacConfig(gamma=0.5, entropy_in_backup=True)
+    config = s.SacConfig(entropy_in_backup=True)
     agent = agent_with_targets([[2.0, 2.0], [4.0, 4.0]], log_alpha=np.log(3.0))
     entropy = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
-    found = s.td_target(KEY, KEY, agent, THREE, config)
+    found = s.td_target(KEY, KEY, agent, THREE, 0.5, config)
     np.testing.assert_allclose(found, [1 + 0.5 * (2 + 3 * entropy), 2 + 0.5 * (2 + 3 * entropy), 3], rtol=1e-5)
-    without = s.td_target(KEY, KEY, agent, THREE, s.SacConfig(gamma=0.5))
+    without = s.td_target(KEY, KEY, agent, THREE, 0.5, s.SacConfig())
     np.testing.assert_allclose(without, [2, 3, 3], rtol=1e-6)
 
 
@@ -165,33 +170,34 @@ def test_the_target_of_action_vectors_is_the_least_of_the_critics_too():
     actor = SquashedGaussian(Constant())
     agent = agent_with_targets([[7.0], [5.0], [6.0]], actor, log_alpha=np.log(2.0))
     batch = THREE._replace(actions=jnp.zeros((3, 1)))
-    found = s.td_target(KEY, KEY, agent, batch, s.SacConfig(gamma=0.5, num_qs=3))
+    found = s.td_target(KEY, KEY, agent, batch, 0.5, s.SacConfig(num_qs=3))
     np.testing.assert_allclose(found, [3.5, 4.5, 3], rtol=1e-6)
-    soft = s.td_target(KEY, KEY, agent, batch, s.SacConfig(gamma=0.5, num_qs=3, entropy_in_backup=True))
+    soft = s.td_target(KEY, KEY, agent, batch, 0.5, s.SacConfig(num_qs=3, entropy_in_backup=True))
     log_pi = np.asarray(actor.sample(KEY, batch.next_states)[1])
     np.testing.assert_allclose(soft, [3.5 - log_pi[0], 4.5 - log_pi[1], 3], rtol=1e-5)
 
 
 def test_the_target_takes_the_least_of_each_random_subset():
     """Two of five critics with the values 0 … 4: k is the least of 4 − k of the 10 pairs."""
-    config = s.SacConfig(gamma=1.0, num_qs=5, num_min_qs=2)
+    config = s.SacConfig(num_qs=5, num_min_qs=2)
     agent = agent_with_targets(jnp.arange(5.0)[:, None].repeat(2, axis=1))
     batch = THREE._replace(rewards=jnp.zeros(3), ended=jnp.zeros(3, bool))
     keys = jax.random.split(KEY, 2000)
-    found = jax.vmap(lambda key: s.td_target(KEY, key, agent, batch, config))(keys)
+    found = jax.vmap(lambda key: s.td_target(KEY, key, agent, batch, 1.0, config))(keys)
     np.testing.assert_array_equal(found, found[:, :1].repeat(3, axis=1))  # one subset for the whole batch
     shares = np.bincount(np.rint(found[:, 0]).astype(int), minlength=5) / len(keys)
     np.testing.assert_allclose(shares, [0.4, 0.3, 0.2, 0.1, 0.0], atol=0.045)
 
 
 def test_actor_and_temperature_wait_for_their_turn():
-    config = s.SacConfig(hidden=16, batch=8, replay=8, actor_every=3, initial_value=-7.0)
+    config = s.SacConfig(hidden=16, batch=8, replay=8, actor_every=3)
     spec, full = one_state(0.0, config)
-    agent = s.create_agent(KEY, spec, full, config)
+    low = RewardUnits(jnp.asarray(-7.0), jnp.ones((), bool), jnp.asarray(-7.0), jnp.asarray(13.0))
+    agent = s.create_agent(KEY, spec, full, low, config)
     np.testing.assert_allclose(s.q_values(agent.critics.params, jnp.zeros((1, 1))), -7.0, atol=1.5)
     counts = []
     for updates in (1, 3, 4):
-        after, _ = s.improve(KEY, agent, full, None, jnp.asarray(updates), jnp.asarray(1e-3), spec, config)
+        after, _ = s.improve(KEY, agent, full, None, RAW, jnp.asarray(updates), jnp.asarray(1e-3), spec, config)
         counts.append([int(x.optimiser[0].count) for x in (after.actor, after.critics, after.log_alpha)])
     assert counts == [[1, 1, 1], [1, 3, 1], [2, 4, 2]]
 
@@ -204,7 +210,8 @@ def test_the_temperature_rises_where_the_entropy_is_below_its_target():
 
 
 def test_targets_move_slowly_towards_the_critics():
-    agent = s.create_agent(KEY, Spec(3, 2, actions=2), s.empty_replay(Spec(3, 2, actions=2), SMALL), SMALL)
+    spec = Spec(3, 2, actions=2)
+    agent = s.create_agent(KEY, spec, off_policy.empty_replay(spec, SMALL), RAW, SMALL)
     moved = jax.tree.map(lambda x: x + 1.0, agent.critics.params)
     agent = eqx.tree_at(lambda a: a.critics.params, agent, moved)
     after = s.update_targets(agent, SMALL).targets
@@ -214,14 +221,15 @@ def test_targets_move_slowly_towards_the_critics():
 
 
 def test_the_actor_takes_over_at_any_step_and_as_often_as_asked_at_once():
-    at = np.asarray(s.switch_steps(KEY, 20_000, 10, 0.3))
+    at = np.asarray(off_policy.switch_steps(KEY, 20_000, 10, 0.3))
     np.testing.assert_allclose(np.bincount(at, minlength=10) / len(at), [0.37] + [0.07] * 9, atol=0.015)
-    assert not s.switch_steps(KEY, 50, 10, 1.0).any()
+    assert not off_policy.switch_steps(KEY, 50, 10, 1.0).any()
 
 
 SMALL = s.SacConfig(
-    iterations=8, collections=4, episodes=16, random_collections=4, utd=1.0, hidden=32, learning_rate=3e-3, average=0.99
-)
+    iterations=8, steps=16 * 36 * 5, episodes=16, random_collections=4, utd=1.0, actor_every=1, hidden=32,
+    learning_rate=3e-3, average=0.99, check=20,
+)  # fmt: skip
 
 
 @pytest.mark.learning
@@ -229,9 +237,9 @@ SMALL = s.SacConfig(
 def test_sac_drives_the_point_to_its_goal(discrete):
     """From 0 to 1 in two steps and stay: −0.5 at best; uniform actions: about −5."""
     model = JaxTraceModel(PointMass(discrete=discrete))
-    policy = s.sac(model, None, SMALL, KEY, MemoryRun(curve_episodes=2))
+    policy = off_policy.sac(model, None, SMALL, KEY, MemoryRun(curve_episodes=2))
     assert float(model.evaluation().rollout(KEY, policy, 500).returns.mean()) > -1.2
-    assert model.ledger.episodes == 16 * (4 + 8 * 4)
+    assert model.ledger.episodes == 16 * (4 + 8 * 4) + 2 * 20  # collections, and a check of two policies
 
 
 class Right(Policy):
@@ -254,13 +262,16 @@ def test_a_roll_in_or_offline_tuples_show_what_random_actions_do_not_find():
     batch = JaxTraceModel(env).record(KEY, Right(), 200, steps=tuple(range(12)))
     steps = zip(batch.states, batch.actions, batch.rewards, batch.next_states, strict=True)
     tuples = TransitionDataset(tuple(Transitions(*map(np.asarray, step)) for step in steps))
-    small = dataclasses.replace(rlpd.PRESETS["fast"], **sizes(SMALL), learning_rate=3e-3, temperature=0.1, average=0.99)
+    online = dataclasses.replace(SMALL, steps=16 * 36 * 12)
+    small = dataclasses.replace(
+        rlpd.PRESETS["fast"], **sizes(online), learning_rate=3e-3, temperature=0.1, average=0.99
+    )
     learned, with_tuples, alone = (
         learn(JaxTraceModel(env), source, config, KEY, MemoryRun(curve_episodes=2))
         for learn, source, config in (
-            (s.cpi_trace, Right(), s.RollInSacConfig(**vars(SMALL))),
+            (off_policy.cpi_trace, Right(), s.RollInSacConfig(**vars(online), from_start=0.0)),
             (rlpd.rlpd, tuples, small),
-            (s.sac, None, SMALL),
+            (off_policy.sac, None, online),
         )
     )
     policies = (learned, with_tuples, Right(), alone)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.backward import sac
+from hyrlo.backward import off_policy, sac
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError, check_positive
@@ -99,7 +99,7 @@ def cpi(
     """CPI-trace from the roll-in `source`: in practice with SAC, or with a `CpiConfig` as Algorithm 5."""
     if isinstance(config, CpiConfig):
         return cpi_networks(model, source, config, key, run)
-    return sac.cpi_trace(model, source, config, key, run)
+    return off_policy.cpi_trace(model, source, config, key, run)
 
 
 class CpiBatch(NamedTuple):

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from hyrlo.backward.sac import RollInSacConfig, SacBatch, learn
+from hyrlo.backward.off_policy import LearningSource, learn
+from hyrlo.backward.sac import RollInSacConfig, SacBatch
 from hyrlo.core.access import Ledger, Recorded, Rollout, Spec, Steps, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.latents import Latents
@@ -83,10 +84,8 @@ def cpi_trace_of_latents(
     key: PRNGKeyArray,
     run: Run,
 ) -> Policy:
-    """`sac.cpi_trace` through the view of a forward pass."""
+    """`off_policy.cpi_trace` through the view of a forward pass."""
     view = view_of(estimator.encoders)
     known = transitions(view, estimator.counted, config.ends_at_horizon)
-    return learn(
-        LatentModel(model, view), source, config, key, run, "backward",
-        from_start=config.from_start, see=lambda actor: ThroughView(actor, view), known=known,
-    )  # fmt: skip
+    source_of = LearningSource(source, config.from_start, known=known, see=lambda actor: ThroughView(actor, view))
+    return learn(LatentModel(model, view), source_of, config, key, run, "backward")

@@ -1,7 +1,4 @@
-"""SAC (Haarnoja et al. 2018), from scratch and from a roll-in: one stationary policy for every step of an episode.
-
-With a roll-in π^f this is the paper's practical CPI-trace. An episode follows π^f up to a random step h, then the actor π.
-Only the transitions after the switch are learned from.
+"""SAC (Haarnoja et al. 2018): one stationary policy for every step of an episode. `off_policy.py` collects what it learns from.
 
 Critics and actor, for action vectors and (with expectations in place of samples) for discrete actions:
 
@@ -10,7 +7,8 @@ Critics and actor, for action vectors and (with expectations in place of samples
 The entropy is in the actor's objective only. `entropy_in_backup` also puts it into the target, as in the original:
 y = r + γ (min_i Q̄_i(s′, a′) − α log π(a′|s′)).
 
-Episodes that end have y = r. The end of the horizon is a time limit, not an end, unless `ends_at_horizon`.
+Episodes that end have y = r. The end of the horizon is a time limit, not an end, unless `ends_at_horizon`. Rewards are in
+units of the returns seen (reward_units.py).
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.core.access import Recorded, Spec, TraceModel
-from hyrlo.core.algorithm import Run
+from hyrlo.backward.reward_units import RewardUnits
+from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import LayerNormMLP, Whitened, pick
-from hyrlo.core.policies import Greedy, Policy, Softmax, SquashedGaussian, switch
+from hyrlo.core.policies import Greedy, Policy, Softmax, SquashedGaussian
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.core.whitening import Whitening
 
@@ -43,16 +41,17 @@ class SacConfig:
     expert: ClassVar[tuple[str, ...]] = (
         "random_collections", "batch", "layers", "layer_norm", "num_qs", "num_min_qs", "actor_value", "actor_every",
         "last_learning_rate", "tau", "temperature", "entropy_in_backup", "average", "ends_at_horizon", "replay",
+        "raw_rewards", "check",
     )  # fmt: skip
+    steps: int = 0
+    """Environment steps, without the last check (default: 5,000 for each of the first 100 steps of the horizon)."""
     iterations: int = 40
     """Points of the curve, each with an evaluation and a checkpoint."""
-    collections: int = 4
-    """Collections of episodes per iteration, each followed by updates."""
-    episodes: int = 16
-    """Episodes per collection."""
+    episodes: int = 32
+    """Episodes at a time, followed by updates."""
     random_collections: int = 2
     """Collections with uniform actions (after the switch) before the first update."""
-    utd: float = 1.0
+    utd: float = 0.5
     """Updates per collected transition."""
     batch: int = 256
     """Transitions per update."""
@@ -68,47 +67,55 @@ class SacConfig:
     """The target is the minimum over this many critics, drawn anew for each update; 0 takes all."""
     actor_value: Literal["min", "mean"] = "min"
     """Which value of the critics the actor maximises."""
-    actor_every: int = 1
+    actor_every: int = 2
     """Updates of the critics per update of actor and temperature."""
-    initial_value: float = 0.0
-    """Initial value of the critics. The least possible value makes untried actions look bad."""
-    gamma: float = 0.99
-    """Discount."""
-    learning_rate: float = 1e-3
+    gamma: float | None = None
+    """Discount (default: 1 − 1/H for horizons H from 50 to 100, 0.98 below and 0.99 above)."""
+    learning_rate: float = 3e-4
     """Initial learning rate of actor, critics and temperature (Adam)."""
     last_learning_rate: float = 0.1
     """Share of the learning rate that is left in the last iteration; it falls linearly."""
     tau: float = 0.005
     """Step size of the target critics towards the critics, per update."""
     entropy: float | None = None
-    """Target entropy: per dimension of an action vector (default −0.5), or as a share of log A for A actions (default 0.2)."""
-    temperature: float = 0.1
+    """Target entropy: per dimension of an action vector (default −1), or as a share of log A for A actions (default 0.2)."""
+    temperature: float = 0.02
     """Initial α."""
     entropy_in_backup: bool = False
     """Whether values include the entropy of later steps."""
-    average: float = 0.999
+    average: float = 0.9995
     """The policy is an exponential average of the actors with this decay; 0 takes the last actor."""
     ends_at_horizon: bool = False
     """Whether the last step is terminal, so that no value is bootstrapped after it."""
-    reward_scale: float = 1.0
-    """Factor on the rewards."""
+    raw_rewards: bool = False
+    """Take rewards as they are, not in units of the returns seen."""
+    check: int = 50
+    """Episodes with which each of the last, the best and the first policy is checked in the end."""
     replay: int = 300_000
     """Capacity of the replay buffer, in transitions."""
 
     def __post_init__(self) -> None:
         check_positive(
-            self, "iterations", "collections", "episodes", "random_collections", "utd", "batch", "hidden", "num_qs",
-            "learning_rate", "tau", "temperature", "reward_scale", "replay", "layers", "actor_every",
+            self, "iterations", "episodes", "random_collections", "utd", "batch", "hidden", "num_qs",
+            "learning_rate", "tau", "temperature", "replay", "layers", "actor_every", "check",
         )  # fmt: skip
+        if self.steps < 0:
+            raise HyrloError(f"steps is {self.steps}; give a number above 0, or 0 for the default")
         if not 0 <= self.num_min_qs <= self.num_qs:
             raise HyrloError(f"num_min_qs is {self.num_min_qs}; give at most num_qs, which is {self.num_qs}")
+
+    def discount(self, horizon: int) -> float:
+        return 1 - 1 / min(max(horizon, 50), 100) if self.gamma is None else self.gamma
+
+    def total_steps(self, horizon: int) -> int:
+        return self.steps or 5000 * min(horizon, 100)
 
 
 @dataclass(frozen=True)
 class RollInSacConfig(SacConfig):
     """Soft actor-critic from a roll-in."""
 
-    from_start: float = 0.0
+    from_start: float = 0.2
     """Share of episodes that the actor plays from step 0 on, besides those that switch there by chance."""
 
     def __post_init__(self) -> None:
@@ -120,15 +127,10 @@ class RollInSacConfig(SacConfig):
 SCRATCH_PRESETS = {"fast": SacConfig()}
 PRESETS = {"fast": RollInSacConfig()}
 LATENT = RollInSacConfig(
-    iterations=50, collections=16, utd=0.25, hidden=64, gamma=1.0, entropy=0.4, ends_at_horizon=True
-)
-"""For observations of latent states, which show the step: the last one is an end. Chosen on the lock, seeds 1 to 13."""
-SCRATCH_MOTION = SacConfig(
-    iterations=70, episodes=32, utd=0.5, gamma=0.98, learning_rate=3e-4, entropy=-1.0, temperature=0.02,
-    actor_every=2, initial_value=-10.0, reward_scale=0.2, average=0.9995,
+    episodes=16, utd=0.25, actor_every=1, hidden=64, gamma=1.0, learning_rate=1e-3, entropy=0.4, temperature=0.1,
+    average=0.999, from_start=0.0, ends_at_horizon=True,
 )  # fmt: skip
-MOTION = RollInSacConfig(**vars(SCRATCH_MOTION), from_start=0.2)
-"""Beside `forward.model.MOTION`, for a reward of ±1 at every step, so that values are from −10 to 10. Chosen on the hammer."""
+"""For latent states, which are shown with the step: the last one is an end. Chosen on the lock, seeds 1 to 13."""
 
 Params = TypeVar("Params")
 
@@ -182,8 +184,9 @@ class Losses(NamedTuple):
 
 
 @eqx.filter_jit
-def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, config: SacConfig) -> Agent:
-    """Fresh networks, whitened by the states in the replay buffer."""
+def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, units: RewardUnits, config: SacConfig) -> Agent:
+    """Fresh networks, whitened by the states in the replay buffer. Critics begin at the least value seen: what was not tried
+    looks bad."""
     known = jnp.arange(replay.capacity) < replay.added
     whitening = Whitening.of(replay.rows.states, known.astype(float))
     actor_key, critic_key = jax.random.split(key)
@@ -195,7 +198,7 @@ def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, config: SacConfi
 
     def critic(key: PRNGKeyArray) -> Whitened:
         network = LayerNormMLP.create(key, critic_sizes, config.layer_norm)
-        network = eqx.tree_at(lambda net: net.biases[-1], network, replace_fn=lambda b: b + config.initial_value)
+        network = eqx.tree_at(lambda net: net.biases[-1], network, replace_fn=lambda b: b + units.least_value)
         return Whitened.create(network, whitening.with_identity(spec.action_size))
 
     critics = jax.vmap(critic)(jax.random.split(critic_key, config.num_qs))
@@ -240,13 +243,13 @@ def soft_value(
 
 
 def td_target(
-    key: PRNGKeyArray, subset_key: PRNGKeyArray, agent: Agent, batch: SacBatch, config: SacConfig
+    key: PRNGKeyArray, subset_key: PRNGKeyArray, agent: Agent, batch: SacBatch, gamma: float, config: SacConfig
 ) -> Float[Array, " n"]:
-    """Targets y of the critics."""
+    """Targets y of the critics. Rewards are in the units of the critics."""
     alpha = jnp.exp(agent.log_alpha.params) if config.entropy_in_backup else jnp.zeros(())
     targets = random_subset(subset_key, agent.targets, config)
     following, _ = soft_value(key, agent.actor.params, targets, batch.next_states, alpha)
-    return config.reward_scale * batch.rewards + config.gamma * jnp.where(batch.ended, 0.0, following)
+    return batch.rewards + gamma * jnp.where(batch.ended, 0.0, following)
 
 
 def update_critics(
@@ -293,7 +296,7 @@ def update_targets(agent: Agent, config: SacConfig) -> Agent:
 
 
 def target_entropy(spec: Spec, config: SacConfig) -> float:
-    default, unit = (-0.5, spec.action_size) if spec.action_size else (0.2, np.log(spec.actions))
+    default, unit = (-1.0, spec.action_size) if spec.action_size else (0.2, np.log(spec.actions))
     return unit * (default if config.entropy is None else config.entropy)
 
 
@@ -315,7 +318,7 @@ def update(
         log_alpha = update_temperature(agent.log_alpha, entropy, target_entropy(spec, config), rate)
         return actor, log_alpha, value, entropy
 
-    target = td_target(keys.next_actions, keys.subset, agent, batch, config)
+    target = td_target(keys.next_actions, keys.subset, agent, batch, config.discount(spec.horizon), config)
     due, unchanged = t % config.actor_every == 0, (agent.actor, agent.log_alpha, losses.value, losses.entropy)
     actor, log_alpha, value, entropy = jax.lax.cond(due, act_better, lambda: unchanged)
     critics, loss = update_critics(agent.critics, batch, target, rate)
@@ -329,6 +332,7 @@ def improve(
     agent: Agent,
     replay: Replay,
     offline: Replay | None,
+    units: RewardUnits,
     updates: Int[Array, ""],
     rate: Float[Array, ""],
     spec: Spec,
@@ -343,89 +347,25 @@ def improve(
         if offline is not None:
             old = offline.sample(keys.offline, half)
             batch = jax.tree.map(lambda *x: jnp.concatenate(x), batch, old)
+        batch = batch._replace(rewards=units(batch.rewards))
         return update(keys.update, *carry, t, batch, rate, spec, config)
 
     nothing = jnp.zeros(())
     return jax.lax.fori_loop(0, updates, one, (agent, Losses(nothing, nothing, nothing)))
 
 
-def switch_steps(key: PRNGKeyArray, n: int, horizon: int, from_start: float) -> Int[Array, " n"]:
-    """The step at which the actor takes over: uniform, but 0 for a share `from_start` of the episodes."""
-    keys = Keys(key)
-    at_once = jax.random.uniform(keys.at_once, (n,)) < from_start
-    return jnp.where(at_once, 0, jax.random.randint(keys.step, (n,), 0, horizon))
-
-
-def empty_replay(spec: Spec, config: SacConfig) -> Replay:
-    state, number = jnp.zeros(spec.observation_size), jnp.zeros(())
-    return ReplayBuffer.create(SacBatch(state, spec.no_actions(), number, state, number.astype(bool)), config.replay)
-
-
 @eqx.filter_jit
-def remember(replay: Replay, batch: Recorded, at: Int[Array, " n"], config: SacConfig) -> Replay:
-    """Add the transitions from the switch to the end of each episode."""
-    ended, steps = batch.ended, jnp.arange(len(batch.ended))[:, None]
-    over = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
-    keep = (steps >= at) & ~over
-    if config.ends_at_horizon:
-        ended = ended | (steps == len(steps) - 1)
-    rows = SacBatch(batch.states, batch.actions, batch.rewards, batch.next_states, ended)
-    return replay.add(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows), keep.reshape(-1))
+def in_units(agent: Agent, before: RewardUnits, after: RewardUnits, gamma: float) -> Agent:
+    """The same agent in other units of rewards: critics and temperature are rescaled."""
+    known = before.most > before.least
+    ratio = jnp.where(known, after.scale / before.scale, 1.0)
+    offset = jnp.where(known, (before.shift - after.shift) * after.scale, 0.0) / (1 - gamma) if gamma < 1 else 0.0
 
+    def rescaled(critics: Whitened) -> Whitened:
+        last = lambda c: (c.network.weights[-1], c.network.biases[-1])  # noqa: E731
+        weight, bias = last(critics)
+        return eqx.tree_at(last, critics, (ratio * weight, ratio * bias + offset))
 
-def sac(model: TraceModel, source: None, config: SacConfig, key: PRNGKeyArray, run: Run) -> Policy:
-    """From scratch: the actor plays whole episodes."""
-    return learn(model, None, config, key, run, "online")
-
-
-def cpi_trace(model: TraceModel, source: Policy, config: RollInSacConfig, key: PRNGKeyArray, run: Run) -> Policy:
-    """From the roll-in `source`: the actor takes over at a random step."""
-    return learn(model, source, config, key, run, "backward", from_start=config.from_start)
-
-
-def learn(
-    model: TraceModel,
-    roll_in: Policy | None,
-    config: SacConfig,
-    key: PRNGKeyArray,
-    run: Run,
-    name: str,
-    offline: Replay | None = None,
-    from_start: float = 1.0,
-    see: Callable[[Policy], Policy] = lambda actor: actor,
-    known: SacBatch | None = None,
-) -> Policy:
-    """Alternate collections and updates; the actor plays the share `from_start` of the episodes from step 0 on.
-
-    `see` makes a policy of the world's observations from one of the states that `model` records, where these differ.
-    `known` transitions are in the replay buffer from the start.
-    """
-    spec, n = model.spec, config.episodes
-    create_key, first = Keys(key).create, Keys(Keys(key).first)
-
-    def collect(keys: Keys, policy: Policy, replay: Replay) -> Replay:
-        at = switch_steps(keys.switch, n, spec.horizon, from_start)
-        acting = see(policy) if roll_in is None else switch(roll_in, at=at, to=see(policy))
-        return remember(replay, model.record(keys.rollout, acting, n, tuple(range(spec.horizon))), at, config)
-
-    def begin(replay: Replay) -> tuple[Agent, Replay]:
-        if known is not None:
-            replay = replay.add(known, jnp.ones(len(known.rewards), bool))
-        for i in range(config.random_collections):
-            replay = collect(first.at(i), spec.uniform(), replay)
-        return create_agent(create_key, spec, replay, config), replay
-
-    empty = empty_replay(spec, config)
-    phase = run.phase(name, range(config.iterations), (create_agent(create_key, spec, empty, config), empty), model)
-    for t in phase:
-        agent, replay = begin(empty) if t == 0 else phase.state
-        left = 1 - t / config.iterations
-        rate = jnp.asarray(config.learning_rate * (left + (1 - left) * config.last_learning_rate))
-        for i in range(config.collections):
-            keys = Keys(key).at(t, i)
-            before, replay = replay.added, collect(keys, agent.actor.params, replay)
-            updates = (config.utd * (replay.added - before)).astype(int)
-            agent, losses = improve(keys.update, agent, replay, offline, updates, rate, spec, config)
-        metrics = {k: float(v) for k, v in losses._asdict().items()}
-        phase.done(spec.horizon, (agent, replay), evaluate=see(deterministic(agent.average)), iteration=t, **metrics)
-    return see(deterministic(phase.state[0].average))
+    critics = eqx.tree_at(lambda c: c.params, agent.critics, rescaled(agent.critics.params))
+    log_alpha = eqx.tree_at(lambda a: a.params, agent.log_alpha, agent.log_alpha.params + jnp.log(ratio))
+    return Agent(agent.actor, agent.average, critics, rescaled(agent.targets), log_alpha)

@@ -83,11 +83,9 @@ def configure_cpi(choice: Choice) -> cpi.CpiConfig | sac.RollInSacConfig:
 
 def configure_sac(choice: Choice) -> sac.SacConfig:
     """SAC from scratch."""
-    config = choice.pick(sac.SCRATCH_PRESETS, "sac")
-    return sac.SCRATCH_MOTION if choice.motion else config
+    return choice.pick(sac.SCRATCH_PRESETS, "sac")
 
 
 def _pick(choice: Choice, variants: Mapping[str, Mapping[str, Any]]) -> Any:
     name = choice.variant("improve", variants)
-    config = choice.pick(variants[name], f"--improve {name}")
-    return sac.MOTION if name == "sac" and choice.motion else config
+    return choice.pick(variants[name], f"--improve {name}")

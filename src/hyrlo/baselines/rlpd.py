@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from hyrlo.backward.sac import Replay, SacBatch, SacConfig, learn
+from hyrlo.backward.off_policy import LearningSource, learn
+from hyrlo.backward.sac import Replay, SacBatch, SacConfig
 from hyrlo.core.access import Spec, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import check_positive
@@ -38,6 +39,7 @@ class RlpdConfig(SacConfig):
     layers: int = 3
     learning_rate: float = 3e-4
     last_learning_rate: float = 1.0
+    entropy: float | None = -0.5
     temperature: float = 1.0
     average: float = 0.0
 
@@ -47,7 +49,7 @@ class RlpdConfig(SacConfig):
 
 
 PRESETS = {
-    "paper": RlpdConfig(),
+    "paper": RlpdConfig(gamma=0.99, raw_rewards=True),
     "fast": RlpdConfig(utd=0.5, actor_every=2, num_qs=4, hidden=128, layers=2),
 }
 configure = from_presets(PRESETS, "rlpd")
@@ -55,7 +57,7 @@ configure = from_presets(PRESETS, "rlpd")
 
 def rlpd(model: TraceModel, source: TransitionDataset, config: RlpdConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """From scratch, with offline tuples beside its own."""
-    return learn(model, None, config, key, run, "online", offline_replay(source, model.spec, config))
+    return learn(model, LearningSource(offline=offline_replay(source, model.spec, config)), config, key, run, "online")
 
 
 def offline_replay(source: TransitionDataset, spec: Spec, config: SacConfig) -> Replay:

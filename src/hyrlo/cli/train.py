@@ -38,7 +38,6 @@ from hyrlo.data.readers import read_states, read_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import World, make
-from hyrlo.envs.registry import find
 from hyrlo.forward.variants import ESTIMATORS
 from hyrlo.forward.witness import DISCRIMINATORS
 from hyrlo.runs import plots
@@ -233,7 +232,7 @@ def _config(algorithm: Algorithm, args: Any, world: World | None, tuned: Sequenc
     try:
         world = make(args.env, args.horizon, **environment_options(args))
     except HyrloError:  # help works without the environment, too
-        return algorithm.config(Choice(**choices, motion=find(args.env).world_class().default_traits.motion))
+        return algorithm.config(Choice(**choices))
     return configure(algorithm.name, world=world, tuned=tuned, **choices)
 
 

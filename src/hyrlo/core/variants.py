@@ -35,8 +35,6 @@ class Choice:
     """Share of the roll-ins that explore."""
     vectors: bool = False
     """Whether actions are vectors."""
-    motion: bool = False
-    """Whether states are positions of many joints that move together."""
     tuned: bool = False
     """Whether options are set that only a fixed variant has, such as the samples of the forward pass."""
 
@@ -80,7 +78,7 @@ def check_preset(preset: str) -> None:
     if preset in ("model", "robot"):
         raise HyrloError(
             f"preset {preset} was removed in 0.2: presets are budgets ({', '.join(PRESETS)}); choose the variant with "
-            "--forward and --improve, or for robots in gym: with --gym.motion"
+            "--forward and --improve; for robots the default suits"
         )
     if preset not in PRESETS:
         raise HyrloError(f"unknown preset {preset!r}{nearest(preset, PRESETS)}; give {', '.join(PRESETS)}")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NAME = "hammer-binary"
 ID = "AdroitHandHammer-v1"
 HORIZON = 50
-REWARDS = {"paper": (-1.0, 1.0), "shifted": (-1.0, 0.0)}
+REWARDS = {"paper": (-1.0, 1.0), "shifted": (-1.0, 0.0), "scaled": (-93.0, 107.0)}
 """Reward of a step after which the nail is not in, and is in."""
 SCENE = "envs/assets/adroit_hand/adroit_hammer.xml"
 FRAME_SKIP = 5
@@ -51,8 +51,9 @@ CAMERA = {"distance": 1.1, "azimuth": 45.0, "elevation": -35.0, "lookat": np.arr
 class HammerConfig:
     """Reward of `hammer-binary`, and how it is simulated."""
 
-    reward: Literal["paper", "shifted"] = "paper"
-    """Reward of a step: `paper` is 1 if the nail is in, else −1; `shifted`, as in RLPD's data, is 0 or −1."""
+    reward: Literal["paper", "shifted", "scaled"] = "paper"
+    """Reward of a step: `paper` is 1 if the nail is in, else −1; `shifted`, as in RLPD's data, is 0 or −1; `scaled` is 107
+    or −93, the same in other units (100 r + 7)."""
     num_envs: int = 64
     """Simulations at a time. Results depend on it: the episodes of a batch draw their actions together."""
     threads: int = 0
@@ -71,7 +72,7 @@ class HammerWorld(World):
     """`hammer-binary`. Its trace models share one batch of simulations; there is no reset model."""
 
     config: HammerConfig
-    default_traits = dataclasses.replace(SIMULATED, motion=True, horizon_from_data=False)
+    default_traits = dataclasses.replace(SIMULATED, horizon_from_data=False)
 
     def __init__(self, horizon: int | None = None, config: HammerConfig | None = None):
         self.name, self.config = NAME, config or HammerConfig()

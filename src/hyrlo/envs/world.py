@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # this module stays light: the registry needs it, and it is r
 class Traits:
     """The settings that suit a world when the user does not choose."""
 
-    motion: bool = False
-    """States are positions of many joints that move together: look several steps ahead."""
     curve_episodes: int = 200
     """Episodes of each evaluation along the learning curve."""
     eval_episodes: int = 1000

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +19,11 @@ from hyrlo.data.states import ObservationDataset
 from hyrlo.envs import World, make
 from hyrlo.envs.gym.collect import Noisy, collect_states
 from hyrlo.experiments import plots
-from hyrlo.experiments.behaviour import Balance, Pump
+from hyrlo.experiments.behaviour import Balance, Pump, SwingUp
 from hyrlo.experiments.dqn import NEEDS, DqnConfig, train_dqn
 from hyrlo.experiments.recipes import Scale, smoke
 from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
+from hyrlo.foobar import MOST_HORIZON, STEPS
 from hyrlo.runs.training import config as configure
 
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
@@ -51,6 +51,7 @@ class Task:
 TASKS = {
     "MountainCar": Task("gym:MountainCar-v0", 200, Pump(), (0.4, 0.8)),
     "CartPole": Task("gym:CartPole-v1", 200, Balance(), (0.3, 0.8)),
+    "Pendulum": Task("gym:Pendulum-v1", 200, SwingUp(), (0.0, 0.6)),
     "MountainCarContinuous": Task("gym:MountainCarContinuous-v0", 200, Pump(0.6), (0.2, 0.6)),
 }
 
@@ -68,17 +69,14 @@ def runs(scale: Scale, seeds: Sequence[int]) -> list[RunSpec]:
 
 
 def spec_of(method: str, task: str, seed: int, scale: Scale) -> RunSpec:
-    episodes: dict[str, Any] = {"episodes": 32, "collections": 2, "random_collections": 1, "utd": 0.25}
     horizon = 10 if scale == "smoke" else TASKS[task].horizon
     if method == "dqn":
         return RunSpec(f"dqn-{task}", "dqn", TASKS[task].env, horizon, DqnConfig(), seed, curve_episodes=32,
                        eval_episodes=200, trainer=train_dqn, needs=NEEDS)  # fmt: skip
     if method == "foobar":
-        options = {"forward.share_steps": 10, **{f"backward.{name}": value for name, value in episodes.items()}}
-        world = make(TASKS[task].env, horizon)
-        config = configure("foobar", world=world, forward="model", improve="sac", **options)
+        config = configure("foobar", world=make(TASKS[task].env, horizon))
     else:
-        config = replace(SAC["fast"], iterations=75, **episodes)  # more steps than FOOBAR takes
+        config = replace(SAC["fast"], steps=STEPS * min(horizon, MOST_HORIZON))  # as many as FOOBAR has in all
     return RunSpec(
         f"{method}-{task}", method, TASKS[task].env, horizon,
         smoke(config) if scale == "smoke" else config, seed, curve_episodes=4 if scale == "smoke" else 32,

@@ -74,25 +74,27 @@ def estimators(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def match_per_step(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Left: squared MMD of roll-ins to the data; right: Jensen–Shannon divergence, where it was estimated."""
-    figure, pair = new_panels(8.4, 3.6, 2)
-    kinds = {"mmd2": ("floor", "squared MMD to states not seen"), "js": ("js_floor", "Jensen–Shannon divergence, nats")}
-    for axes, (kind, (floor, name)) in zip(pair, kinds.items(), strict=True):
-        known = [row for row in rows if row[kind] != ""]
-        for number, group in enumerate(dict.fromkeys(row["group"] for row in known)):
-            of_seeds = _by_seed([row for row in known if row["group"] == group], kind)
+    """Squared MMD of roll-ins to data that they have not seen, a panel for each task: median and 25–75 % over seeds."""
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    figure, panels = new_panels(4.2 * len(tasks), 3.6, len(tasks))
+    for axes, task in zip(panels, tasks, strict=True):
+        known = [row for row in rows if row["task"] == task]
+        for number, method in enumerate(dict.fromkeys(row["method"] for row in known)):
+            mine = [row for row in known if row["method"] == method]
+            of_seeds = _by_seed(mine, "mmd2")
             low, middle, high = quartiles(of_seeds)
             steps = 1 + np.arange(len(middle))
-            axes.plot(steps, middle, color=f"C{number}", label=f"{group} ({count_seeds(len(of_seeds))})")
+            label, style = f"{method} ({count_seeds(len(of_seeds))})", "--" if number else "-"  # they may be equal
+            axes.plot(steps, middle, color=f"C{number}", linestyle=style, label=label)
             axes.fill_between(steps, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
             if number == 0:
-                data = np.median(_by_seed([row for row in known if row["group"] == group], floor), axis=0)
-                axes.plot(steps, data, color="grey", linestyle=":", label="data against data")
+                floor = np.median(_by_seed(mine, "floor"), axis=0)
+                axes.plot(steps, floor, color="grey", linestyle=":", label="data against data")
+        axes.set_yscale("log")
+        axes.set_title(task, fontsize=9)
         axes.set_xlabel("step")
-        axes.set_ylabel(name)
-    pair[0].set_yscale("log")
-    named = pair[0].get_legend_handles_labels()
-    figure.legend(*named, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8)
+    panels[0].set_ylabel("squared MMD to states not seen")
     save(figure, path)
 
 

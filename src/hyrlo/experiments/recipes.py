@@ -15,6 +15,7 @@ SMOKE = {
     "samples": 50, "offline_samples": 100, "features": 32, "updates": 10, "hidden": 8, "batch": 32, "memory": 500,
     "restarts": 2, "episodes": 4, "replay": 1000, "iterations": 2, "GameConfig.iterations": 20,
     "OnlineConfig.samples": 10, "rounds": 2, "MeasuredConfig.episodes": 50, "most": 50,
+    "steps": 300,
 }  # fmt: skip
 """The largest sizes at `smoke` scale, by field or by type and field."""
 FIRST_SEED = {"smoke": 0, "quick": 0, "paper": 1000}
@@ -44,7 +45,8 @@ def smoke(config: Any) -> Any:
         if dataclasses.is_dataclass(value):
             changes[field.name] = smoke(value)
         elif isinstance(value, int) and most is not None:
-            changes[field.name] = min(value, most)
+            by_default = field.name == "steps" and value == 0  # as many as suit the horizon
+            changes[field.name] = most if by_default else min(value, most)
     return replace(config, **changes)
 
 

@@ -7,7 +7,7 @@ TITLES = {
     "tabular": "total variation of the forward pass on random finite MDPs with noisy observations",
     "gymnasium": "MountainCar, CartPole and MountainCarContinuous from state logs: FOOBAR beside SAC and DQN from scratch",
     "estimators": "MMD and effective sample size per step, importance weights against a learned model, on Pendulum",
-    "hammer": "The Adroit hammer: FOOBAR beside RLPD and SAC from scratch, roll-in against data, frames",
+    "adroit": "three Adroit tasks from states of an expert: FOOBAR beside RLPD and SAC from scratch, roll-in against data",
     "stationary": "CPI-trace and Inter-FAIL against their bounds on discounted MDPs; CPI-trace with networks on CartPole",
     "theory": "the theorems on finite MDPs: guarantees, samples against states, hardness constructions",
 }

@@ -71,8 +71,8 @@ class DensityEstimator(Estimator):
     def exploring(self, state: Stack, h: int, r: int) -> Policy:
         return state
 
-    def recorded(self, h: int) -> Int[np.ndarray, "horizon n"]:
-        return gradient.steps_before(h + 1, self.spec.horizon, self.config.samples)
+    def recorded(self, h: int, episodes: int) -> Int[np.ndarray, "horizon n"]:
+        return gradient.steps_before(h + 1, self.spec.horizon, episodes)
 
     def update(self, key: PRNGKeyArray, state: Stack, online: Recorded, h: int) -> tuple[Stack, dict[str, float]]:
         config = self.config

@@ -142,6 +142,27 @@ def learn_dynamics(
     return eqx.tree_at(lambda d: d.network, dynamics, network), errors[-50:].mean()
 
 
+@eqx.filter_jit
+def model_error(
+    dynamics: Dynamics, batch: Recorded, begin: Int[Array, ""], stop: Int[Array, ""], spec: Spec
+) -> Float[Array, ""]:
+    """Squared error of the model on steps that it has not learned from, relative to how much they change the states."""
+    actions = as_vectors(batch.actions, spec)
+    past = pasts(batch.states, actions)[..., : (spec.observation_size + actions.shape[-1]) * dynamics.history]
+    flat = lambda x: x.reshape(-1, x.shape[-1])  # noqa: E731
+    change, _ = dynamics.outputs(flat(batch.states), flat(actions), past.reshape(change_rows(batch), -1))
+    truth = flat(batch.next_states - batch.states) / dynamics.step_scale
+    steps = jnp.broadcast_to(jnp.arange(len(batch.states))[:, None], batch.states.shape[:2]).reshape(-1)
+    keep = (begin <= steps) & (steps < stop) & ~ended_in(flat(batch.next_states), dynamics)
+    total = jnp.maximum(keep.sum(), 1)
+    centred = truth - keep @ truth / total
+    return (keep @ (change - truth) ** 2).sum() / jnp.maximum((keep @ centred**2).sum(), 1e-12)
+
+
+def change_rows(batch: Recorded) -> int:
+    return batch.states.shape[0] * batch.states.shape[1]
+
+
 def ended_in(states: Float[Array, "n obs"], dynamics: Dynamics) -> Bool[Array, " n"]:
     return states[:, -1] > 0.5 if dynamics.ends else jnp.zeros(len(states), bool)
 

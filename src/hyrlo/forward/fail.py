@@ -14,7 +14,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import equinox as eqx
 from jaxtyping import Array, PRNGKeyArray
@@ -40,7 +40,7 @@ class Estimator(ABC):
     rounds: int = 1
     """Rounds of collection and update at each step, for estimators with a fixed number of them."""
     samples: int
-    """Episodes of a round."""
+    """Episodes of a round, for estimators with a fixed number of them."""
 
     @abstractmethod
     def start(self) -> Any:
@@ -62,8 +62,8 @@ class Estimator(ABC):
     def exploring(self, state: Any, h: int, r: int) -> Policy:
         """The policy that collects round `r` of step `h`."""
 
-    def recorded(self, h: int) -> Steps:
-        """The steps to record."""
+    def recorded(self, h: int, episodes: int) -> Steps:
+        """The steps to record of a number of episodes."""
         return h
 
     def stop(self, h: int) -> int:
@@ -73,6 +73,10 @@ class Estimator(ABC):
     @abstractmethod
     def update(self, key: PRNGKeyArray, state: Any, online: Recorded, h: int) -> tuple[Any, dict[str, float]]:
         """The state with a better policy of step `h`, and the metrics of the round."""
+
+    def reach(self, state: Any) -> int | None:
+        """The step from which on the forward policy has lost the offline states; None if it has not, as far as it knows."""
+        return None
 
     def notes(self) -> Iterator[str]:
         """What went wrong in the estimator itself, one line each."""
@@ -90,13 +94,16 @@ class Estimator(ABC):
 class ForwardConfig:
     """Forward pass: what the config of every estimator has."""
 
+    derived: ClassVar[tuple[str, ...]] = ()
+    """Sizes that may be 0, and then follow from others."""
     samples: int = 1000
     """Online episodes per step."""
     offline_samples: int | None = 2000
     """Offline states used per step (all, if there are fewer)."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "samples", *(["offline_samples"] if self.offline_samples is not None else []))
+        sizes = ("samples", "offline_samples")
+        check_positive(self, *(name for name in sizes if getattr(self, name) is not None and name not in self.derived))
 
     def resolved(self, model: TraceModel, data: ObservationDataset, key: PRNGKeyArray, run: Run) -> ForwardConfig:
         return self
@@ -123,46 +130,57 @@ class ForwardSettings(Protocol):
         ...
 
 
+class Matched(NamedTuple):
+    """The forward policy, the estimator with what it has seen, and the step from which on the policy is lost."""
+
+    policy: Stack
+    estimator: Estimator
+    reach: int | None
+
+
 def fail(model: TraceModel, source: ObservationDataset, config: ForwardSettings, key: PRNGKeyArray, run: Run) -> Stack:
     """Algorithm 3: the forward policy π^f."""
-    return forward_pass(model, source, config, key, run)[0]
+    return forward_pass(model, source, config, key, run).policy
 
 
 def forward_pass(
     model: TraceModel, source: ObservationDataset, config: ForwardSettings, key: PRNGKeyArray, run: Run
-) -> tuple[Stack, Estimator]:
-    """The forward policy, and the estimator with what it has seen."""
+) -> Matched:
+    """Algorithm 3, and a warning where the states are lost."""
     chosen = config.resolved(model, source, Keys(key).choose, run)
     source = source.subsample(chosen.offline_samples, 0)
     estimator = chosen.estimator(model.spec, source, key)
-    policy = match_forwards(model, estimator, key, run)
+    matched = match_forwards(model, estimator, key, run)
     for note in estimator.notes():
         run.warn(note, phase="forward")
-    warn_if_lost(model, policy, source, key, run)
-    return policy, estimator
+    warn_if_lost(model, matched.policy, source, key, run)
+    return matched
 
 
-def match_forwards(model: TraceModel, estimator: Estimator, key: PRNGKeyArray, run: Run) -> Stack:
+def match_forwards(model: TraceModel, estimator: Estimator, key: PRNGKeyArray, run: Run) -> Matched:
     """The loop of Algorithm 3, for every estimator."""
     spec = model.spec
     phase = run.phase("forward", range(0, spec.horizon, estimator.block), estimator.start(), model)
     estimator.restore(phase.kept())
     for h in phase:
         state, before = estimator.begin(phase.state, h), model.ledger.episodes
+        metrics: dict[str, float] = {}
         for r in itertools.count():
             samples = estimator.wants(state, h, r)
             if not samples:
                 break
             keys = Keys(key).at(h, r)
             roll_in = estimator.exploring(state, h, r)  # π_0 … π_{h−1}, then exploration
-            online = model.record(keys.rollout, roll_in, samples, estimator.recorded(h), stop=estimator.stop(h))
+            online = model.record(
+                keys.rollout, roll_in, samples, estimator.recorded(h, samples), stop=estimator.stop(h)
+            )
             state, metrics = estimator.update(keys.update, state, online, h)
         learned = min(h + estimator.block, spec.horizon)
         if (rows := estimator.kept(h)) is not None:
             phase.keep(rows)
         metrics["step_episodes"] = model.ledger.episodes - before
         phase.done(h, state, evaluate=switch(estimator.forward(state), at=learned, to=spec.uniform()), **metrics)
-    return estimator.forward(phase.state)
+    return Matched(estimator.forward(phase.state), estimator, estimator.reach(phase.state))
 
 
 @eqx.filter_jit

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
@@ -18,6 +18,8 @@ from hyrlo.distances import StateUnits, compared_bandwidth
 from hyrlo.distances.mmd import compared_kernel
 
 EPISODES, MOST = 100, 500
+NAMED = 3
+"""Dimensions that a warning names."""
 FAR = 0.2
 """MMD beyond what equal distributions give, from which on a policy has lost the states."""
 
@@ -29,6 +31,8 @@ class Lost(NamedTuple):
     distance: float
     floor: float
     """The distance that samples of equal distributions have."""
+    dimensions: tuple[int, ...]
+    """The dimensions that differ most, first the worst."""
 
 
 def first_lost(model: TraceModel, policy: Policy, data: ObservationDataset, key: PRNGKeyArray) -> Lost | None:
@@ -42,8 +46,19 @@ def first_lost(model: TraceModel, policy: Policy, data: ObservationDataset, key:
         distance = float(distance_in(of_all, online[h], jnp.asarray(offline)))
         floor = (1 / EPISODES + 1 / min(size, len(data.at(h + 1)))) ** 0.5
         if distance > floor + FAR:
-            return Lost(h + 1, distance, floor)
+            worst = differing(of_all, np.asarray(online[h]), offline)
+            return Lost(h + 1, distance, floor, tuple(worst[:NAMED].tolist()))
     return None
+
+
+def differing(
+    of_all: StateUnits, online: Float[np.ndarray, "n obs"], offline: Float[np.ndarray, "m obs"]
+) -> Int[np.ndarray, " d"]:
+    """The dimensions, by how much their quantiles differ in units of the offline states' spread; the largest first."""
+    units = of_all.of_step(jnp.asarray(offline), jnp.ones(len(offline)))
+    here, there = (np.asarray(units(jnp.asarray(x)).white) for x in (online, offline))
+    shares = np.linspace(0.05, 0.95, 19)
+    return np.argsort(-np.abs(np.quantile(here, shares, axis=0) - np.quantile(there, shares, axis=0)).mean(axis=0))
 
 
 @eqx.filter_jit
@@ -62,6 +77,7 @@ def warn_if_lost(model: TraceModel, policy: Policy, data: ObservationDataset, ke
     if lost is not None:
         run.warn(
             f"the forward pass loses the offline states at step {lost.step}: MMD {lost.distance:.2f}, where equal "
-            f"distributions give {lost.floor:.2f}; see `hyrlo diagnose`, try --forward with another estimator, or more data",
-            phase="forward", step=lost.step, distance=lost.distance, floor=lost.floor,
+            f"distributions give {lost.floor:.2f}; most in dimensions {', '.join(map(str, lost.dimensions))} (from 0); see "
+            "`hyrlo diagnose`, try --forward with another estimator, or more data",
+            phase="forward", step=lost.step, distance=lost.distance, floor=lost.floor, dimensions=list(lost.dimensions),
         )  # fmt: skip

@@ -45,8 +45,6 @@ def configure_roll_in(choice: Choice) -> ForwardConfig | MeasuredConfig:
         return MeasuredConfig()
     name, presets = select(choice)
     config = choice.pick(presets, f"--forward {name}")
-    if name == "model" and choice.vectors and choice.motion:
-        config = model.MOTION
     return config if choice.discriminator is None else with_discriminator(config, choice.discriminator, name)
 
 

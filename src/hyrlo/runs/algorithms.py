@@ -92,7 +92,7 @@ ALGORITHMS = {
         ),
         Algorithm(
             "sac", "online RL with one stationary policy, from scratch: no offline data",
-            "hyrlo.backward.sac:sac", "hyrlo.backward.variants:configure_sac",
+            "hyrlo.backward.off_policy:sac", "hyrlo.backward.variants:configure_sac",
             learns_from="nothing", vectors=True,
         ),
     )

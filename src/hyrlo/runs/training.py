@@ -77,8 +77,7 @@ def config(
     check_name(algo, ALGORITHMS, "algorithm")
     choice = Choice(preset, forward, improve, discriminator, explore)
     if world is not None:
-        traits = world.traits
-        choice = dataclasses.replace(choice, vectors=world.spec.action_size > 0, motion=traits.motion)
+        choice = dataclasses.replace(choice, vectors=world.spec.action_size > 0)
     found = ALGORITHMS[algo].config(choice)
     if not all(has_option(found, name) for name in (*tuned, *options)):
         found = ALGORITHMS[algo].config(dataclasses.replace(choice, tuned=True))

@@ -6,7 +6,6 @@ Episodes are played in batches of `num_envs` in lock-step. A roll-out is a funct
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import weakref
@@ -46,8 +45,6 @@ class GymConfig:
     """Each environment in a worker process: for environments whose step takes far longer than a message, 0.1 ms."""
     kwargs: str = "{}"
     """Arguments of the environment, as a JSON object: '{"goal_velocity": 0.1}'."""
-    motion: bool = False
-    """States are positions of many joints that move together: look several steps ahead."""
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
@@ -69,7 +66,7 @@ class GymWorld(World):
     """A Gymnasium environment. Its access models share one vector of environments.
 
     An environment class may say which settings suit it, in a class attribute `hyrlo_traits`: a dict with fields of
-    `Traits`, such as `{"motion": True}`.
+    `Traits`, such as `{"eval_episodes": 1000}`.
     """
 
     env: Absorbing
@@ -98,8 +95,7 @@ class GymWorld(World):
 
     @property
     def traits(self) -> Traits:
-        traits = SIMULATED.updated(self.name, getattr(self.env.unwrapped, "hyrlo_traits", {}))
-        return dataclasses.replace(traits, motion=traits.motion or self.config.motion)
+        return SIMULATED.updated(self.name, getattr(self.env.unwrapped, "hyrlo_traits", {}))
 
     def _first(self) -> Absorbing:
         """The environment that is looked at for its sizes; played itself only if there are no copies."""

@@ -1,0 +1,214 @@
+"""Learning from a replay buffer, from scratch and from a roll-in: collections of episodes and SAC's updates in turns.
+
+With a roll-in π^f this is the paper's practical CPI-trace. An episode follows π^f up to a random step h, then the actor π.
+Only the transitions after the switch are learned from.
+
+Learning may end worse than it was. Of the last actor, the best one before it (by the episodes that it played from the start
+while it explored) and the roll-in, the policy that earns most in `check` more episodes each is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from hyrlo.backward.reward_units import RewardUnits
+from hyrlo.backward.sac import (
+    Agent,
+    Losses,
+    Replay,
+    RollInSacConfig,
+    SacBatch,
+    SacConfig,
+    create_agent,
+    deterministic,
+    improve,
+    in_units,
+)
+from hyrlo.core.access import Recorded, Spec, TraceModel
+from hyrlo.core.algorithm import Run
+from hyrlo.core.keys import Keys
+from hyrlo.core.policies import Policy, switch
+from hyrlo.core.replay import ReplayBuffer
+
+FEW = 5
+"""Fewer episodes from the start say nothing about an actor."""
+
+
+class Learning(NamedTuple):
+    """All that changes from iteration to iteration."""
+
+    agent: Agent
+    replay: Replay
+    units: RewardUnits
+    best: Policy
+    """The best of the averaged actors so far."""
+    best_return: Float[Array, ""]
+    begun: Int[Array, ""]
+    """Steps of the ledger when it began."""
+
+    def after_iteration(self, returns: Float[np.ndarray, " n"]) -> Learning:
+        """`returns` are of the episodes that the actor has played from the start in this iteration."""
+        earned = returns.mean() if len(returns) >= FEW else -np.inf
+        if earned < self.best_return:
+            return self
+        return self._replace(best=self.agent.average, best_return=jnp.asarray(earned, jnp.float32))
+
+
+@dataclass(frozen=True)
+class LearningSource:
+    """What is learned from, besides the actor's own episodes."""
+
+    roll_in: Policy | None = None
+    from_start: float = 1.0
+    """Share of the episodes that the actor plays from step 0 on; in the others it takes over from the roll-in."""
+    reach: int | None = None
+    """It takes over before this step (default: the horizon)."""
+    offline: Replay | None = None
+    """Transitions that half of every batch is from."""
+    known: SacBatch | None = None
+    """Transitions that are in the replay buffer from the start."""
+    see: Callable[[Policy], Policy] = lambda actor: actor
+    """Makes a policy of the world's observations from one of the states that the model records, where these differ."""
+
+
+def sac(model: TraceModel, source: None, config: SacConfig, key: PRNGKeyArray, run: Run) -> Policy:
+    """From scratch: the actor plays whole episodes."""
+    return learn(model, LearningSource(), config, key, run, "online")
+
+
+def cpi_trace(
+    model: TraceModel, source: Policy, config: RollInSacConfig, key: PRNGKeyArray, run: Run, reach: int | None = None
+) -> Policy:
+    """From the roll-in `source`: the actor takes over at a random step, before `reach` if the roll-in is lost there."""
+    return learn(model, LearningSource(source, config.from_start, reach), config, key, run, "backward")
+
+
+def learn(
+    model: TraceModel, source: LearningSource, config: SacConfig, key: PRNGKeyArray, run: Run, name: str
+) -> Policy:
+    """Collections and updates in turns; then the best policy."""
+    learner = OffPolicyLearner(model, source, config, Keys(key))
+    phase = run.phase(name, range(config.iterations), learner.start(), model)
+    for t in phase:
+        now = learner.begin(phase.state) if t == 0 else phase.state
+        now, losses = learner.iterate(now, t)
+        metrics = {k: float(v) for k, v in losses._asdict().items()}
+        phase.done(model.spec.horizon, now, evaluate=learner.policy(now.agent.average), iteration=t, **metrics)
+    candidates = {"last": phase.state.agent.average, "best": phase.state.best}
+    candidates = {name: learner.policy(actor) for name, actor in candidates.items()}
+    if source.roll_in is not None:
+        candidates["roll-in"] = source.roll_in
+    return best_of(model, candidates, config.check, Keys(key).check, run)
+
+
+class OffPolicyLearner:
+    """Plays and learns."""
+
+    def __init__(self, model: TraceModel, source: LearningSource, config: SacConfig, keys: Keys):
+        self.model, self.spec, self.source, self.config, self.keys = model, model.spec, source, config, keys
+        self.gamma = config.discount(self.spec.horizon)
+
+    def policy(self, actor: Policy) -> Policy:
+        """The actor without noise."""
+        return self.source.see(deterministic(actor))
+
+    def start(self) -> Learning:
+        config, begun = self.config, jnp.asarray(self.model.ledger.steps)
+        empty = empty_replay(self.spec, config)
+        units = RewardUnits.raw() if config.raw_rewards else RewardUnits.unknown()
+        agent = create_agent(self.keys.create, self.spec, empty, units, config)
+        return Learning(agent, empty, units, agent.average, jnp.asarray(-jnp.inf), begun)
+
+    def begin(self, now: Learning) -> Learning:
+        """Uniform actions, and networks that are whitened by the states that they lead to."""
+        if (known := self.source.known) is not None:
+            now = now._replace(replay=now.replay.add(known, jnp.ones(len(known.rewards), bool)))
+        for i in range(self.config.random_collections):
+            now, _ = self.collect(Keys(self.keys.first).at(i), self.spec.uniform(), now)
+        agent = create_agent(self.keys.create, self.spec, now.replay, now.units, self.config)
+        return now._replace(agent=agent, best=agent.average)
+
+    def iterate(self, now: Learning, t: int) -> tuple[Learning, Losses]:
+        """Collections, each followed by updates, until the steps of this iteration are used up."""
+        config, spec, own = self.config, self.spec, []
+        rate = jnp.asarray(learning_rate(t / config.iterations, config))
+        steps = config.total_steps(spec.horizon) - config.episodes * spec.horizon + 1  # room for a whole collection
+        due, i = int(now.begun) + steps * (t + 1) // config.iterations, 0
+        while True:
+            keys, before = self.keys.at(t, i), now.replay.added
+            now, returns = self.collect(keys, now.agent.actor.params, now)
+            own.append(returns)
+            updates = (config.utd * (now.replay.added - before)).astype(int)
+            agent, losses = improve(
+                keys.update, now.agent, now.replay, self.source.offline, now.units, updates, rate, spec, config
+            )
+            now = now._replace(agent=agent)
+            if self.model.ledger.steps >= due:
+                return now.after_iteration(np.concatenate(own)), losses
+            i += 1
+
+    def collect(self, keys: Keys, actor: Policy, now: Learning) -> tuple[Learning, Float[np.ndarray, " k"]]:
+        """Play some episodes; also the returns of those that the actor has played from the start."""
+        n, horizon, source = self.config.episodes, self.spec.horizon, self.source
+        at = switch_steps(keys.switch, n, source.reach or horizon, source.from_start)
+        acting = source.see(actor)
+        acting = acting if source.roll_in is None else switch(source.roll_in, at=at, to=acting)
+        batch = self.model.record(keys.rollout, acting, n, tuple(range(horizon)))
+        units = now.units if self.config.raw_rewards else seen_in(now.units, batch, self.gamma)
+        agent, replay = in_units(now.agent, now.units, units, self.gamma), remember(now.replay, batch, at, self.config)
+        return now._replace(agent=agent, replay=replay, units=units), np.asarray(batch.returns)[np.asarray(at) == 0]
+
+
+def best_of(model: TraceModel, candidates: dict[str, Policy], episodes: int, key: PRNGKeyArray, run: Run) -> Policy:
+    """The policy with the highest mean return of `episodes` each; the first one if they are equal."""
+    earned = {
+        name: float(model.rollout(jax.random.fold_in(key, i), policy, episodes).returns.mean())
+        for i, (name, policy) in enumerate(candidates.items())
+    }
+    name = max(earned, key=lambda name: earned[name])
+    run.choose(
+        "policy", name, ", ".join(f"{name} {mean:.3g}" for name, mean in earned.items()) + f" in {episodes} episodes"
+    )
+    return candidates[name]
+
+
+def learning_rate(done: float, config: SacConfig) -> float:
+    """It falls linearly; `done` is the share of the iterations that have passed."""
+    return config.learning_rate * (1 - done + done * config.last_learning_rate)
+
+
+def switch_steps(key: PRNGKeyArray, n: int, horizon: int, from_start: float) -> Int[Array, " n"]:
+    """The step at which the actor takes over: uniform, but 0 for a share `from_start` of the episodes."""
+    keys = Keys(key)
+    at_once = jax.random.uniform(keys.at_once, (n,)) < from_start
+    return jnp.where(at_once, 0, jax.random.randint(keys.step, (n,), 0, horizon))
+
+
+def empty_replay(spec: Spec, config: SacConfig) -> Replay:
+    state, number = jnp.zeros(spec.observation_size), jnp.zeros(())
+    return ReplayBuffer.create(SacBatch(state, spec.no_actions(), number, state, number.astype(bool)), config.replay)
+
+
+@eqx.filter_jit
+def remember(replay: Replay, batch: Recorded, at: Int[Array, " n"], config: SacConfig) -> Replay:
+    """Add the transitions from the switch to the end of each episode."""
+    ended, steps = batch.ended, jnp.arange(len(batch.ended))[:, None]
+    over = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
+    keep = (steps >= at) & ~over
+    if config.ends_at_horizon:
+        ended = ended | (steps == len(steps) - 1)
+    rows = SacBatch(batch.states, batch.actions, batch.rewards, batch.next_states, ended)
+    return replay.add(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows), keep.reshape(-1))
+
+
+@eqx.filter_jit
+def seen_in(units: RewardUnits, batch: Recorded, gamma: float) -> RewardUnits:
+    return units.seen(batch.rewards, batch.ended, gamma)

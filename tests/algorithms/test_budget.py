@@ -1,0 +1,46 @@
+"""Both passes share a number of environment steps, also where a run is stopped and resumed."""
+
+import numpy as np
+import pytest
+
+import hyrlo
+from hyrlo.runs.directory import TrainingStopped
+
+BUDGET, HORIZON = 3000, 8
+SMALL = {
+    "budget": BUDGET, "forward.hidden": 8, "forward.updates": 5, "forward.features": 16, "forward.dynamics.hidden": 8,
+    "forward.dynamics.updates": 5, "forward.dynamics.memory": 500, "backward.iterations": 3, "backward.episodes": 4,
+    "backward.hidden": 8, "backward.batch": 16, "backward.replay": 500, "backward.check": 4,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def logs():
+    """States that no policy can reach, so that there is something to repair."""
+    return np.random.default_rng(0).standard_normal((50, HORIZON + 1, 3)).astype(np.float32)
+
+
+def train(logs, out, **options):
+    world = hyrlo.make("gym:Pendulum-v1", HORIZON)
+    config = hyrlo.config("foobar", world=world, **SMALL)
+    about = {"config": config, "out": out, "curve_episodes": 1, "eval_episodes": 2, "seed": 3}
+    return hyrlo.train("foobar", world, logs, **about, **options)
+
+
+@pytest.mark.slow
+def test_the_budget_is_kept_and_resuming_changes_nothing(logs, tmp_path):
+    whole = train(logs, tmp_path / "whole")
+    spent = whole.result["steps"]
+    assert 0.85 * BUDGET < spent <= BUDGET
+    phases = [line["phase"] for line in whole.metrics]
+    forward = [line["steps"] for line in whole.metrics if line["phase"] == "forward"][-1]
+    assert 0.05 * BUDGET < forward < 0.4 * BUDGET
+    for number in (2, phases.index("backward") + 1):  # in each of the passes
+        seen = []
+        stop = lambda line, seen=seen, number=number: len(seen) == number or seen.append(line)  # noqa: E731
+        with pytest.raises(TrainingStopped):
+            train(logs, tmp_path / f"part-{number}", callbacks=[stop])
+        again = train(logs, tmp_path / f"part-{number}", resume=True)
+        assert again.result["steps"] == spent
+        one, other = ((tmp_path / name / "policy.safetensors").read_bytes() for name in ("whole", f"part-{number}"))
+        assert one == other
