@@ -128,7 +128,7 @@ SCRATCH_PRESETS = {"fast": SacConfig()}
 PRESETS = {"fast": RollInSacConfig()}
 LATENT = RollInSacConfig(
     episodes=16, utd=0.25, actor_every=1, hidden=64, gamma=1.0, learning_rate=1e-3, entropy=0.4, temperature=0.1,
-    average=0.999, from_start=0.0, ends_at_horizon=True,
+    average=0.999, from_start=0.0, ends_at_horizon=True, raw_rewards=True,
 )  # fmt: skip
 """For latent states, which are shown with the step: the last one is an end. Chosen on the lock, seeds 1 to 13."""
 
