@@ -92,6 +92,7 @@ def configure(choice: Choice) -> FoobarConfig:
 def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, key: PRNGKeyArray, run: Run) -> Policy:
     """The paper's main algorithm: match the states forwards, then improve backwards from where that leads."""
     keys = Keys(key)
+    check_budget(config, model.spec.horizon)
     budget = config.budget or STEPS * min(model.spec.horizon, MOST_HORIZON)
     roll_in: Policy
     roll_in, estimator, reach = forward_pass(
@@ -115,6 +116,20 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
         return cpi_trace_of_latents(model, roll_in, estimator, backward, keys.backward, run)
     left = budget - model.ledger.steps - 3 * backward.check * model.spec.horizon
     return off_policy.cpi_trace(model, roll_in, with_steps(backward, max(left, 1)), keys.backward, run, reach)
+
+
+def check_budget(config: FoobarConfig, horizon: int) -> None:
+    """Reject a budget that the least number of collections would exceed."""
+    if not config.budget or not isinstance(config.backward, sac.RollInSacConfig):
+        return
+    backward = config.backward
+    collections = backward.random_collections + backward.iterations  # one for each point of the curve
+    least = int((collections * backward.episodes + 3 * backward.check) * horizon / (1 - FORWARD_SHARE)) + 1
+    if config.budget < least:
+        raise HyrloError(
+            f"--budget is {config.budget:,}, but both passes need at least {least:,} steps; give more, or fewer "
+            "--backward.iterations and --backward.episodes"
+        )
 
 
 def with_steps(config: Any, steps: int) -> Any:

@@ -27,6 +27,17 @@ def train(logs, out, **options):
     return hyrlo.train("foobar", world, logs, **about, **options)
 
 
+def test_a_budget_that_cannot_be_kept_is_an_error(logs):
+    """Two random collections and three more of 4 episodes, checks of 3 × 4, 8 steps each, and a sixth for the forward pass."""
+    world = hyrlo.make("gym:Pendulum-v1", HORIZON)
+    least = int((5 * 4 + 12) * HORIZON * 6 / 5) + 1
+    config = hyrlo.config("foobar", world=world, **{**SMALL, "budget": least - 1})
+    with pytest.raises(
+        hyrlo.HyrloError, match=rf"--budget is {least - 1}, but both passes need at least {least} steps"
+    ):
+        hyrlo.train("foobar", world, logs, config=config)
+
+
 @pytest.mark.slow
 def test_the_budget_is_kept_and_resuming_changes_nothing(logs, tmp_path):
     whole = train(logs, tmp_path / "whole")
