@@ -8,7 +8,7 @@ import time
 
 import jax
 
-from benchmarks import gym_lock, hammer, lock, online, waves
+from benchmarks import gym_lock, hammer, lock, online, sac_updates, waves
 from benchmarks.measure import console
 
 
@@ -25,6 +25,7 @@ def main() -> None:
     waves.waves(waves.QUICK if quick else waves.FULL)
     gym_lock.gym_lock(gym_lock.QUICK if quick else gym_lock.FULL)
     hammer.hammer_steps(hammer.QUICK if quick else hammer.FULL)
+    sac_updates.sac_updates(sac_updates.QUICK if quick else sac_updates.FULL)
     console.print(f"{time.perf_counter() - start:.0f} s in all")
 
 

@@ -114,7 +114,7 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
         return psdp.psdp_trace(model, roll_in, backward, keys.backward, run)
     if isinstance(estimator, LatentEstimator):
         return cpi_trace_of_latents(model, roll_in, estimator, backward, keys.backward, run)
-    left = budget - model.ledger.steps - 3 * backward.check * model.spec.horizon
+    left = budget - model.ledger.steps - backward.checked_policies * backward.check * model.spec.horizon
     return off_policy.cpi_trace(model, roll_in, with_steps(backward, max(left, 1)), keys.backward, run, reach)
 
 
@@ -123,8 +123,9 @@ def check_budget(config: FoobarConfig, horizon: int) -> None:
     if not config.budget or not isinstance(config.backward, sac.RollInSacConfig):
         return
     backward = config.backward
-    collections = backward.random_collections + backward.iterations  # one for each point of the curve
-    least = int((collections * backward.episodes + 3 * backward.check) * horizon / (1 - FORWARD_SHARE)) + 1
+    collections = (backward.clone or backward.random_collections) + backward.iterations  # one a point of the curve
+    checks = backward.checked_policies * backward.check
+    least = int((collections * backward.episodes + checks) * horizon / (1 - FORWARD_SHARE)) + 1
     if config.budget < least:
         raise HyrloError(
             f"--budget is {config.budget:,}, but both passes need at least {least:,} steps; give more, or fewer "

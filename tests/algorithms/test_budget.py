@@ -28,9 +28,9 @@ def train(logs, out, **options):
 
 
 def test_a_budget_that_cannot_be_kept_is_an_error(logs):
-    """Two random collections and three more of 4 episodes, checks of 3 × 4, 8 steps each, and a sixth for the forward pass."""
+    """Four collections of the roll-in and three more, of 4 episodes, checks of 4 × 4, 8 steps each; a sixth is the forward pass's."""
     world = hyrlo.make("gym:Pendulum-v1", HORIZON)
-    least = int((5 * 4 + 12) * HORIZON * 6 / 5) + 1
+    least = int((7 * 4 + 16) * HORIZON * 6 / 5) + 1
     config = hyrlo.config("foobar", world=world, **{**SMALL, "budget": least - 1})
     with pytest.raises(
         hyrlo.HyrloError, match=rf"--budget is {least - 1}, but both passes need at least {least} steps"

@@ -130,8 +130,10 @@ def test_the_best_of_what_was_learned_and_the_roll_in_is_returned():
     policy = off_policy.cpi_trace(model, Right(), config, KEY, run)
     assert isinstance(policy, Right)
     assert run.chosen["policy"]["choice"] == "roll-in"
-    played = 300 // (16 * 8) + 1  # collections until the steps are used up, but four random ones and one an iteration
-    assert model.ledger.episodes == 16 * max(played, 4 + 2) + 3 * 20
+    played = (
+        300 // (16 * 8) + 1
+    )  # collections until the steps are used up, but four of the roll-in and one an iteration
+    assert model.ledger.episodes == 16 * max(played, 4 + 2) + 4 * 20
 
 
 def test_the_actor_with_the_best_episodes_of_its_own_is_kept():
@@ -140,7 +142,8 @@ def test_the_actor_with_the_best_episodes_of_its_own_is_kept():
         s.create_agent(jax.random.key(i), spec, off_policy.empty_replay(spec, config), RewardUnits.raw(), config)
         for i in range(4)
     ]
-    now = off_policy.Learning(agents[0], None, None, agents[0].average, jnp.asarray(-jnp.inf), jnp.asarray(0))
+    first = agents[0].average
+    now = off_policy.Learning(agents[0], None, None, first, first, jnp.asarray(-jnp.inf), jnp.asarray(0))
     for agent, returns in zip(agents, ([1.0] * 5, [3.0] * 5, [2.0] * 5, [9.0] * 4), strict=True):
         now = now._replace(agent=agent).after_iteration(np.asarray(returns))
     assert eqx.tree_equal(now.best, agents[1].average)  # four episodes are too few to judge the last

@@ -38,18 +38,17 @@ def numbered_batch(horizon, n, ended=None):
 
 
 @pytest.mark.parametrize("ends_at_horizon", [False, True])
-def test_only_what_comes_after_the_switch_and_before_the_end_is_kept(ends_at_horizon):
+def test_what_comes_before_the_end_is_kept(ends_at_horizon):
     config = s.SacConfig(replay=20, ends_at_horizon=ends_at_horizon)
-    ended = jnp.zeros((4, 3), bool).at[1:, 1].set(True)  # episode 1 ends with step 1
-    at = jnp.array([2, 0, 4])
-    replay = off_policy.remember(
-        off_policy.empty_replay(Spec(4, 1, 100), config), numbered_batch(4, 3, ended), at, config
-    )
-    assert int(replay.added) == 4
-    kept = jax.tree.map(lambda x: np.asarray(x[:4]), replay.rows)
-    assert sorted(kept.rewards) == [2, 3, 10, 11]
+    ended = jnp.zeros((4, 2), bool).at[1:, 1].set(True)  # episode 1 ends with step 1
+    replay = off_policy.remember(off_policy.empty_replay(Spec(4, 1, 100), config), numbered_batch(4, 2, ended), config)
+    assert int(replay.added) == 6
+    kept = jax.tree.map(lambda x: np.asarray(x[:6]), replay.rows)
+    assert sorted(kept.rewards) == [0, 1, 2, 3, 10, 11]
     over = dict(zip(kept.rewards.tolist(), kept.ended.tolist(), strict=True))
-    assert over == {2.0: False, 3.0: ends_at_horizon, 10.0: False, 11.0: True}
+    assert over == {
+        0.0: False, 1.0: False, 2.0: False, 3.0: ends_at_horizon, 10.0: False, 11.0: True,
+    }  # fmt: skip
     np.testing.assert_array_equal(kept.next_states, kept.states + 1)
 
 
@@ -57,7 +56,7 @@ def test_a_full_replay_forgets_the_oldest():
     config = s.SacConfig(replay=5)
     replay = off_policy.empty_replay(Spec(4, 1, 100), config)
     for _ in range(2):
-        replay = off_policy.remember(replay, numbered_batch(4, 1), jnp.zeros(1, int), config)
+        replay = off_policy.remember(replay, numbered_batch(4, 1), config)
     assert int(replay.added) == 8
     np.testing.assert_array_equal(replay.rows.rewards, [1, 2, 3, 3, 0])
 
@@ -80,6 +79,15 @@ def test_the_actor_s_density_is_that_of_its_actions():
     np.testing.assert_allclose(mean, np.tanh(0.3), atol=1e-6)
 
 
+def test_the_density_of_given_actions_is_that_of_sampled_ones():
+    actor = SquashedGaussian(Constant())
+    states = jnp.zeros((1000, 1))
+    actions, log_density = actor.sample(KEY, states)
+    inside = np.abs(np.asarray(actions[:, 0])) < 0.95
+    np.testing.assert_allclose(actor.log_density(states, actions)[inside], log_density[inside], atol=1e-3)
+    assert np.isfinite(actor.log_density(states, jnp.ones((1000, 1)))).all()
+
+
 def full_replay(spec, config, **fields):
     """A replay buffer of 8 transitions with these fields; the two actions alternate."""
     rows = off_policy.empty_replay(spec, config).rows._replace(actions=jnp.arange(8) % 2, **fields)
@@ -92,7 +100,7 @@ def test_critics_learn_the_reward_and_what_follows_unless_the_episode_ended(ende
     spec, config = Spec(1, 2, 2), s.SacConfig(hidden=16, gamma=0.5, batch=8, tau=0.1, replay=8)
     full = full_replay(spec, config, rewards=jnp.ones(8), ended=jnp.full(8, ended))
     agent = s.create_agent(KEY, spec, full, RAW, config)
-    agent, _ = s.improve(KEY, agent, full, None, RAW, jnp.asarray(1500), jnp.asarray(3e-3), spec, config)
+    agent, _ = s.improve(KEY, agent, full, None, RAW, jnp.asarray(1500), *2 * (jnp.asarray(3e-3),), spec, config)
     expected = 1.0 if ended else 2.0
     np.testing.assert_allclose(s.q_values(agent.critics.params, jnp.zeros((1, 2)))[:, 0], expected, atol=0.05)
 
@@ -110,7 +118,7 @@ def test_half_of_a_batch_is_offline():
     config = s.SacConfig(hidden=16, batch=64, replay=8, num_qs=3, num_min_qs=2)
     (spec, online), (_, offline) = one_state(0.0, config), one_state(1.0, config)
     agent = s.create_agent(KEY, spec, online, RAW, config)
-    agent, _ = s.improve(KEY, agent, online, offline, RAW, jnp.asarray(1500), jnp.asarray(1e-3), spec, config)
+    agent, _ = s.improve(KEY, agent, online, offline, RAW, jnp.asarray(1500), *2 * (jnp.asarray(1e-3),), spec, config)
     np.testing.assert_allclose(s.q_values(agent.critics.params, jnp.zeros((1, 1)))[:, 0], 0.5, atol=0.08)
 
 
@@ -197,7 +205,7 @@ def test_actor_and_temperature_wait_for_their_turn():
     np.testing.assert_allclose(s.q_values(agent.critics.params, jnp.zeros((1, 1))), -7.0, atol=1.5)
     counts = []
     for updates in (1, 3, 4):
-        after, _ = s.improve(KEY, agent, full, None, RAW, jnp.asarray(updates), jnp.asarray(1e-3), spec, config)
+        after, _ = s.improve(KEY, agent, full, None, RAW, jnp.asarray(updates), *2 * (jnp.asarray(1e-3),), spec, config)
         counts.append([int(x.optimiser[0].count) for x in (after.actor, after.critics, after.log_alpha)])
     assert counts == [[1, 1, 1], [1, 3, 1], [2, 4, 2]]
 
@@ -264,7 +272,7 @@ def test_a_roll_in_or_offline_tuples_show_what_random_actions_do_not_find():
     tuples = TransitionDataset(tuple(Transitions(*map(np.asarray, step)) for step in steps))
     online = dataclasses.replace(SMALL, steps=16 * 36 * 12)
     small = dataclasses.replace(
-        rlpd.PRESETS["fast"], **sizes(online), learning_rate=3e-3, temperature=0.1, average=0.99
+        rlpd.PRESETS["fast"], **sizes(online), num_qs=6, learning_rate=3e-3, temperature=0.1, average=0.99
     )
     learned, with_tuples, alone = (
         learn(JaxTraceModel(env), source, config, KEY, MemoryRun(curve_episodes=2))
@@ -279,3 +287,36 @@ def test_a_roll_in_or_offline_tuples_show_what_random_actions_do_not_find():
     assert returns[0] > returns[2] + 1  # the roll-in runs past the goal; what is learned stays
     assert returns[1] > returns[2] + 1
     assert returns[3] < 1
+
+
+def linear_actions(spec, config, n=512):
+    """A replay buffer in which actions follow from the state: 0.6 s and −0.4, or 1 where s > 0."""
+    states = jax.random.uniform(KEY, (n, 1), minval=-1.0, maxval=1.0)
+    vectors = jnp.concatenate([0.6 * states, jnp.full_like(states, -0.4)], axis=1)
+    actions = vectors if spec.action_size else (states[:, 0] > 0).astype(int)
+    rows = s.SacBatch(states, actions, jnp.zeros(n), states, jnp.zeros(n, bool))
+    return off_policy.empty_replay(spec, config).add(rows, jnp.ones(n, bool))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [Spec(1, 1, 0, 2), Spec(1, 1, 2)])
+def test_a_clone_does_what_was_done(spec):
+    config = s.SacConfig(replay=512, hidden=16)
+    replay = linear_actions(spec, config)
+    agent = s.clone(KEY, s.create_agent(KEY, spec, replay, RAW, config), replay, config)
+    states = jnp.array([[-0.5], [0.5]])
+    for actor in (agent.actor.params, agent.average):
+        done = s.deterministic(actor).act(KEY, states, 0)
+        expected = [[-0.3, -0.4], [0.3, -0.4]] if spec.action_size else [0, 1]
+        np.testing.assert_allclose(done, expected, atol=0.05)
+
+
+def test_critics_can_learn_while_the_actor_waits():
+    spec, config = Spec(1, 1, 0, 2), s.SacConfig(replay=512, hidden=16)
+    replay = linear_actions(spec, config)
+    agent = s.create_agent(KEY, spec, replay, RAW, config)
+    rates = jnp.asarray(1e-3), jnp.asarray(0.0)
+    after, _ = s.improve(KEY, agent, replay, None, RAW, jnp.asarray(3), *rates, spec, config)
+    assert eqx.tree_equal(after.actor.params, agent.actor.params)
+    assert eqx.tree_equal(after.log_alpha.params, agent.log_alpha.params)
+    assert not eqx.tree_equal(after.critics.params, agent.critics.params)

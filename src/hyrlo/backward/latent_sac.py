@@ -87,5 +87,5 @@ def cpi_trace_of_latents(
     """`off_policy.cpi_trace` through the view of a forward pass."""
     view = view_of(estimator.encoders)
     known = transitions(view, estimator.counted, config.ends_at_horizon)
-    source_of = LearningSource(source, config.from_start, known=known, see=lambda actor: ThroughView(actor, view))
+    source_of = replace(LearningSource.of(source, config), known=known, see=lambda actor: ThroughView(actor, view))
     return learn(LatentModel(model, view), source_of, config, key, run, "backward")

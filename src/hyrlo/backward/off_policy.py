@@ -1,10 +1,12 @@
 """Learning from a replay buffer, from scratch and from a roll-in: collections of episodes and SAC's updates in turns.
 
 With a roll-in π^f this is the paper's practical CPI-trace. An episode follows π^f up to a random step h, then the actor π.
-Only the transitions after the switch are learned from.
+It begins with a clone of the roll-in: π ← argmax_π E[ log π(a_h | s_h) ] over episodes of π^f alone. Without noise, one
+policy for all steps is often better than what it is a clone of, and from scratch the actor would have to find again what the
+roll-in knows. SAC learns from any transitions, so that those before the switch are in the replay buffer, too.
 
 Learning may end worse than it was. Of the last actor, the best one before it (by the episodes that it played from the start
-while it explored) and the roll-in, the policy that earns most in `check` more episodes each is returned.
+while it explored), the clone and the roll-in, the policy that earns most in `check` more episodes each is returned.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from hyrlo.backward.sac import (
     RollInSacConfig,
     SacBatch,
     SacConfig,
+    clone,
     create_agent,
     deterministic,
     improve,
@@ -35,11 +38,13 @@ from hyrlo.backward.sac import (
 from hyrlo.core.access import Recorded, Spec, TraceModel
 from hyrlo.core.algorithm import Run
 from hyrlo.core.keys import Keys
-from hyrlo.core.policies import Policy, switch
+from hyrlo.core.policies import Mixture, Policy, switch
 from hyrlo.core.replay import ReplayBuffer
 
 FEW = 5
 """Fewer episodes from the start say nothing about an actor."""
+VALUING = 3000
+"""Updates of the critics before a clone begins to change."""
 
 
 class Learning(NamedTuple):
@@ -48,6 +53,8 @@ class Learning(NamedTuple):
     agent: Agent
     replay: Replay
     units: RewardUnits
+    first: Policy
+    """The actor before it began to learn from rewards."""
     best: Policy
     """The best of the averaged actors so far."""
     best_return: Float[Array, ""]
@@ -69,6 +76,10 @@ class LearningSource:
     roll_in: Policy | None = None
     from_start: float = 1.0
     """Share of the episodes that the actor plays from step 0 on; in the others it takes over from the roll-in."""
+    without_noise: float = 0.0
+    """Share of the episodes in which the actor takes its mean action."""
+    clone: int = 0
+    """Collections that the roll-in plays alone at first, for the actor to begin as a clone of it."""
     reach: int | None = None
     """It takes over before this step (default: the horizon)."""
     offline: Replay | None = None
@@ -77,6 +88,10 @@ class LearningSource:
     """Transitions that are in the replay buffer from the start."""
     see: Callable[[Policy], Policy] = lambda actor: actor
     """Makes a policy of the world's observations from one of the states that the model records, where these differ."""
+
+    @classmethod
+    def of(cls, roll_in: Policy, config: RollInSacConfig, reach: int | None = None) -> LearningSource:
+        return cls(roll_in, config.from_start, config.without_noise, config.clone, reach)
 
 
 def sac(model: TraceModel, source: None, config: SacConfig, key: PRNGKeyArray, run: Run) -> Policy:
@@ -88,7 +103,7 @@ def cpi_trace(
     model: TraceModel, source: Policy, config: RollInSacConfig, key: PRNGKeyArray, run: Run, reach: int | None = None
 ) -> Policy:
     """From the roll-in `source`: the actor takes over at a random step, before `reach` if the roll-in is lost there."""
-    return learn(model, LearningSource(source, config.from_start, reach), config, key, run, "backward")
+    return learn(model, LearningSource.of(source, config, reach), config, key, run, "backward")
 
 
 def learn(
@@ -102,8 +117,10 @@ def learn(
         now, losses = learner.iterate(now, t)
         metrics = {k: float(v) for k, v in losses._asdict().items()}
         phase.done(model.spec.horizon, now, evaluate=learner.policy(now.agent.average), iteration=t, **metrics)
-    candidates = {"last": phase.state.agent.average, "best": phase.state.best}
-    candidates = {name: learner.policy(actor) for name, actor in candidates.items()}
+    actors = {"last": phase.state.agent.average, "best": phase.state.best}
+    if source.clone:
+        actors["clone"] = phase.state.first
+    candidates = {name: learner.policy(actor) for name, actor in actors.items()}
     if source.roll_in is not None:
         candidates["roll-in"] = source.roll_in
     return best_of(model, candidates, config.check, Keys(key).check, run)
@@ -120,50 +137,77 @@ class OffPolicyLearner:
         """The actor without noise."""
         return self.source.see(deterministic(actor))
 
+    def exploring(self, actor: Policy) -> Policy:
+        share = self.source.without_noise
+        return Mixture(actor, deterministic(actor), jnp.asarray(share)) if share else actor
+
     def start(self) -> Learning:
         config, begun = self.config, jnp.asarray(self.model.ledger.steps)
         empty = empty_replay(self.spec, config)
         units = RewardUnits.raw() if config.raw_rewards else RewardUnits.unknown()
         agent = create_agent(self.keys.create, self.spec, empty, units, config)
-        return Learning(agent, empty, units, agent.average, jnp.asarray(-jnp.inf), begun)
+        return Learning(agent, empty, units, agent.average, agent.average, jnp.asarray(-jnp.inf), begun)
 
     def begin(self, now: Learning) -> Learning:
-        """Uniform actions, and networks that are whitened by the states that they lead to."""
+        """Networks that are whitened by the states of first episodes."""
         if (known := self.source.known) is not None:
             now = now._replace(replay=now.replay.add(known, jnp.ones(len(known.rewards), bool)))
+        now = self.cloned(now) if self.source.clone else self.at_random(now)
+        return now._replace(first=now.agent.average, best=now.agent.average)
+
+    def at_random(self, now: Learning) -> Learning:
+        """After uniform actions, the actor's are near 0."""
         for i in range(self.config.random_collections):
             now, _ = self.collect(Keys(self.keys.first).at(i), self.spec.uniform(), now)
+        return now._replace(agent=create_agent(self.keys.create, self.spec, now.replay, now.units, self.config))
+
+    def cloned(self, now: Learning) -> Learning:
+        """After episodes of the roll-in, the actor is a clone of it, and the critics know its values."""
+        never = jnp.full(self.config.episodes, self.spec.horizon)
+        for i in range(self.source.clone):
+            now, _ = self.collect(Keys(self.keys.first).at(i), self.spec.uniform(), now, never)
         agent = create_agent(self.keys.create, self.spec, now.replay, now.units, self.config)
-        return now._replace(agent=agent, best=agent.average)
+        now = now._replace(agent=clone(self.keys.clone, agent, now.replay, self.config))
+        return self.improved(self.keys.values, now, jnp.asarray(VALUING), self.config.learning_rate, 0.0)[0]
 
     def iterate(self, now: Learning, t: int) -> tuple[Learning, Losses]:
         """Collections, each followed by updates, until the steps of this iteration are used up."""
         config, spec, own = self.config, self.spec, []
-        rate = jnp.asarray(learning_rate(t / config.iterations, config))
+        rate = learning_rate(t / config.iterations, config)
         steps = config.total_steps(spec.horizon) - config.episodes * spec.horizon + 1  # room for a whole collection
         due, i = int(now.begun) + steps * (t + 1) // config.iterations, 0
         while True:
             keys, before = self.keys.at(t, i), now.replay.added
-            now, returns = self.collect(keys, now.agent.actor.params, now)
+            now, returns = self.collect(keys, self.exploring(now.agent.actor.params), now)
             own.append(returns)
             updates = (config.utd * (now.replay.added - before)).astype(int)
-            agent, losses = improve(
-                keys.update, now.agent, now.replay, self.source.offline, now.units, updates, rate, spec, config
-            )
-            now = now._replace(agent=agent)
+            now, losses = self.improved(keys.update, now, updates, rate, rate)
             if self.model.ledger.steps >= due:
                 return now.after_iteration(np.concatenate(own)), losses
             i += 1
 
-    def collect(self, keys: Keys, actor: Policy, now: Learning) -> tuple[Learning, Float[np.ndarray, " k"]]:
-        """Play some episodes; also the returns of those that the actor has played from the start."""
+    def improved(
+        self, key: PRNGKeyArray, now: Learning, updates: Int[Array, ""], rate: float, actor_rate: float
+    ) -> tuple[Learning, Losses]:
+        rates = jnp.asarray(rate), jnp.asarray(actor_rate)
+        agent, losses = improve(
+            key, now.agent, now.replay, self.source.offline, now.units, updates, *rates, self.spec, self.config
+        )
+        return now._replace(agent=agent), losses
+
+    def collect(
+        self, keys: Keys, actor: Policy, now: Learning, at: Int[Array, " n"] | None = None
+    ) -> tuple[Learning, Float[np.ndarray, " k"]]:
+        """Play some episodes, in which the actor takes over at steps `at` (default: random ones); also the returns of those
+        that it has played from the start."""
         n, horizon, source = self.config.episodes, self.spec.horizon, self.source
-        at = switch_steps(keys.switch, n, source.reach or horizon, source.from_start)
+        if at is None:
+            at = switch_steps(keys.switch, n, source.reach or horizon, source.from_start)
         acting = source.see(actor)
         acting = acting if source.roll_in is None else switch(source.roll_in, at=at, to=acting)
         batch = self.model.record(keys.rollout, acting, n, tuple(range(horizon)))
         units = now.units if self.config.raw_rewards else seen_in(now.units, batch, self.gamma)
-        agent, replay = in_units(now.agent, now.units, units, self.gamma), remember(now.replay, batch, at, self.config)
+        agent, replay = in_units(now.agent, now.units, units, self.gamma), remember(now.replay, batch, self.config)
         return now._replace(agent=agent, replay=replay, units=units), np.asarray(batch.returns)[np.asarray(at) == 0]
 
 
@@ -198,15 +242,14 @@ def empty_replay(spec: Spec, config: SacConfig) -> Replay:
 
 
 @eqx.filter_jit
-def remember(replay: Replay, batch: Recorded, at: Int[Array, " n"], config: SacConfig) -> Replay:
-    """Add the transitions from the switch to the end of each episode."""
+def remember(replay: Replay, batch: Recorded, config: SacConfig) -> Replay:
+    """Add the transitions up to the end of each episode."""
     ended, steps = batch.ended, jnp.arange(len(batch.ended))[:, None]
     over = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
-    keep = (steps >= at) & ~over
     if config.ends_at_horizon:
         ended = ended | (steps == len(steps) - 1)
     rows = SacBatch(batch.states, batch.actions, batch.rewards, batch.next_states, ended)
-    return replay.add(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows), keep.reshape(-1))
+    return replay.add(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows), ~over.reshape(-1))
 
 
 @eqx.filter_jit

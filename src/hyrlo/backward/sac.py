@@ -41,7 +41,7 @@ class SacConfig:
     expert: ClassVar[tuple[str, ...]] = (
         "random_collections", "batch", "layers", "layer_norm", "num_qs", "num_min_qs", "actor_value", "actor_every",
         "last_learning_rate", "tau", "temperature", "entropy_in_backup", "average", "ends_at_horizon", "replay",
-        "raw_rewards", "check",
+        "raw_rewards", "check", "temperature_rate", "without_noise",
     )  # fmt: skip
     steps: int = 0
     """Environment steps, without the last check (default: 5,000 for each of the first 100 steps of the horizon)."""
@@ -81,6 +81,8 @@ class SacConfig:
     """Target entropy: per dimension of an action vector (default −1), or as a share of log A for A actions (default 0.2)."""
     temperature: float = 0.02
     """Initial α."""
+    temperature_rate: float = 1.0
+    """Learning rate of the temperature, in multiples of the others'."""
     entropy_in_backup: bool = False
     """Whether values include the entropy of later steps."""
     average: float = 0.9995
@@ -90,7 +92,7 @@ class SacConfig:
     raw_rewards: bool = False
     """Take rewards as they are, not in units of the returns seen."""
     check: int = 50
-    """Episodes with which each of the last, the best and the first policy is checked in the end."""
+    """Episodes with which each of the last, the best and the first policies is checked in the end."""
     replay: int = 300_000
     """Capacity of the replay buffer, in transitions."""
 
@@ -115,22 +117,40 @@ class SacConfig:
 class RollInSacConfig(SacConfig):
     """Soft actor-critic from a roll-in."""
 
+    utd: float = 0.45
+    temperature_rate: float = 10.0
     from_start: float = 0.2
     """Share of episodes that the actor plays from step 0 on, besides those that switch there by chance."""
+    without_noise: float = 0.5
+    """Share of episodes in which the actor takes its mean action."""
+    clone: int = 4
+    """Collections that the roll-in plays alone at first; the actor begins as a clone of it. With 0 it begins at random, after
+    collections with uniform actions."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.from_start <= 1:
-            raise HyrloError(f"from_start is {self.from_start}; give a share from 0 to 1")
+        for name in ("from_start", "without_noise"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise HyrloError(f"{name} is {getattr(self, name)}; give a share from 0 to 1")
+        if self.clone < 0:
+            raise HyrloError(f"clone is {self.clone}; give 0 or more")
+
+    @property
+    def checked_policies(self) -> int:
+        """The last, the best, the roll-in, and the clone."""
+        return 4 if self.clone else 3
 
 
 SCRATCH_PRESETS = {"fast": SacConfig()}
 PRESETS = {"fast": RollInSacConfig()}
 LATENT = RollInSacConfig(
     episodes=16, utd=0.25, actor_every=1, hidden=64, gamma=1.0, learning_rate=1e-3, entropy=0.4, temperature=0.1,
-    average=0.999, from_start=0.0, ends_at_horizon=True, raw_rewards=True,
+    average=0.999, temperature_rate=1.0, from_start=0.0, without_noise=0.0, clone=0, ends_at_horizon=True, raw_rewards=True,
 )  # fmt: skip
 """For latent states, which are shown with the step: the last one is an end. Chosen on the lock, seeds 1 to 13."""
+
+CLONING, CLONING_RATE = 10_000, 1e-3
+"""Updates that make the actor a clone, and their initial learning rate."""
 
 Params = TypeVar("Params")
 
@@ -204,6 +224,19 @@ def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, units: RewardUni
     critics = jax.vmap(critic)(jax.random.split(critic_key, config.num_qs))
     log_alpha = jnp.log(jnp.asarray(config.temperature))
     return Agent(TrainState.create(actor), actor, TrainState.create(critics), critics, TrainState.create(log_alpha))
+
+
+@eqx.filter_jit
+def clone(key: PRNGKeyArray, agent: Agent, replay: Replay, config: SacConfig) -> Agent:
+    """The agent with an actor that makes the actions in the replay buffer likely."""
+
+    def one(t: Int[Array, ""], actor: TrainState[Policy]) -> TrainState[Policy]:
+        batch = replay.sample(jax.random.fold_in(key, t), config.batch)
+        loss_of = lambda actor: -actor.log_density(batch.states, batch.actions).mean()  # noqa: E731
+        return actor.apply_gradients(jax.grad(loss_of)(actor.params), CLONING_RATE * (1 - t / CLONING))
+
+    actor = jax.lax.fori_loop(0, CLONING, one, agent.actor).params
+    return Agent(TrainState.create(actor), actor, agent.critics, agent.targets, agent.log_alpha)
 
 
 def deterministic(actor: Policy) -> Policy:
@@ -307,6 +340,7 @@ def update(
     t: Int[Array, ""],
     batch: SacBatch,
     rate: Float[Array, ""],
+    actor_rate: Float[Array, ""],
     spec: Spec,
     config: SacConfig,
 ) -> tuple[Agent, Losses]:
@@ -314,8 +348,10 @@ def update(
     keys = Keys(key)
 
     def act_better() -> tuple:
-        actor, value, entropy = update_actor(keys.actor, agent, batch, rate, config)
-        log_alpha = update_temperature(agent.log_alpha, entropy, target_entropy(spec, config), rate)
+        actor, value, entropy = update_actor(keys.actor, agent, batch, actor_rate, config)
+        log_alpha = update_temperature(
+            agent.log_alpha, entropy, target_entropy(spec, config), config.temperature_rate * actor_rate
+        )
         return actor, log_alpha, value, entropy
 
     target = td_target(keys.next_actions, keys.subset, agent, batch, config.discount(spec.horizon), config)
@@ -335,10 +371,12 @@ def improve(
     units: RewardUnits,
     updates: Int[Array, ""],
     rate: Float[Array, ""],
+    actor_rate: Float[Array, ""],
     spec: Spec,
     config: SacConfig,
 ) -> tuple[Agent, Losses]:
-    """`updates` updates at learning rate `rate`; with `offline` transitions, half of every batch is from them."""
+    """`updates` updates at learning rate `rate`, with `actor_rate` for actor and temperature. With `offline` transitions, half
+    of every batch is from them."""
 
     def one(t: Int[Array, ""], carry: tuple[Agent, Losses]) -> tuple[Agent, Losses]:
         keys = Keys(key).at(t)
@@ -348,7 +386,7 @@ def improve(
             old = offline.sample(keys.offline, half)
             batch = jax.tree.map(lambda *x: jnp.concatenate(x), batch, old)
         batch = batch._replace(rewards=units(batch.rewards))
-        return update(keys.update, *carry, t, batch, rate, spec, config)
+        return update(keys.update, *carry, t, batch, rate, actor_rate, spec, config)
 
     nothing = jnp.zeros(())
     return jax.lax.fori_loop(0, updates, one, (agent, Losses(nothing, nothing, nothing)))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from hyrlo.core.networks import LatentView, Network, latent_state
+from hyrlo.core.networks import LatentView, Network, latent_state, pick
 
 Step = int | Int[Array, ""]
 Actions = Int[Array, " n"] | Float[Array, "n act"]
@@ -71,6 +71,10 @@ class Gaussian(Policy):
         return jax.scipy.stats.norm.logpdf(actions, self.mean(observations), jnp.exp(self.log_std)).sum(axis=1)
 
 
+MOST_SQUASHED = 0.97
+"""Actions beyond have no density worth fitting: a clipped action says only that it is large."""
+
+
 class SquashedGaussian(Policy):
     """SAC's actor: `tanh(mean + noise · std · ε)`, mean and std a network's output; without noise, its mean action."""
 
@@ -81,14 +85,28 @@ class SquashedGaussian(Policy):
         self, key: PRNGKeyArray, observations: Float[Array, "n obs"]
     ) -> tuple[Float[Array, "n act"], Float[Array, " n"]]:
         """Actions, and their log-density."""
+        mean, std = self.mean_and_std(observations)
+        raw = mean + self.noise * std * jax.random.normal(key, mean.shape)
+        return jnp.tanh(raw), squashed_log_density(raw, mean, std)
+
+    def log_density(self, observations: Float[Array, "n obs"], actions: Float[Array, "n act"]) -> Float[Array, " n"]:
+        """Of given actions; those at the bounds count as close to them."""
+        raw = jnp.arctanh(jnp.clip(actions, -MOST_SQUASHED, MOST_SQUASHED))
+        return squashed_log_density(raw, *self.mean_and_std(observations))
+
+    def mean_and_std(self, observations: Float[Array, "n obs"]) -> tuple[Float[Array, "n act"], Float[Array, "n act"]]:
+        """Before the tanh."""
         mean, log_std = jnp.split(self.network(observations), 2, axis=1)
-        log_std = jnp.clip(log_std - 1.0, -6.0, 1.0)
-        raw = mean + self.noise * jnp.exp(log_std) * jax.random.normal(key, mean.shape)
-        squeeze = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))  # log of tanh's derivative, without overflow
-        return jnp.tanh(raw), (jax.scipy.stats.norm.logpdf(raw, mean, jnp.exp(log_std)) - squeeze).sum(axis=1)
+        return mean, jnp.exp(jnp.clip(log_std - 1.0, -6.0, 1.0))
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return self.sample(key, observations)[0]
+
+
+def squashed_log_density(raw: Array, mean: Array, std: Array) -> Float[Array, " n"]:
+    """Of `tanh(raw)`, where `raw` is normal."""
+    squeeze = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))  # log of tanh's derivative, without overflow
+    return (jax.scipy.stats.norm.logpdf(raw, mean, std) - squeeze).sum(axis=1)
 
 
 class Softmax(Policy):
@@ -98,6 +116,9 @@ class Softmax(Policy):
 
     def logits(self, observations: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
         return self.network(observations)
+
+    def log_density(self, observations: Float[Array, "n obs"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        return pick(jax.nn.log_softmax(self.logits(observations)), actions)
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.categorical(key, self.logits(observations))
