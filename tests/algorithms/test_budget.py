@@ -28,7 +28,7 @@ def train(logs, out, **options):
 
 
 def test_a_budget_that_cannot_be_kept_is_an_error(logs):
-    """Four collections of the roll-in and three more, of 4 episodes, checks of 4 × 4, 8 steps each; a sixth is the forward pass's."""
+    """Four collections of the roll-in and three more, of 4 episodes; checks of 4 × 4; 8 steps each; a sixth goes forward."""
     world = hyrlo.make("gym:Pendulum-v1", HORIZON)
     least = int((7 * 4 + 16) * HORIZON * 6 / 5) + 1
     config = hyrlo.config("foobar", world=world, **{**SMALL, "budget": least - 1})
