@@ -112,8 +112,8 @@ def test_rlpd_values_nothing_after_an_end():
     config = RlpdConfig(hidden=32, layers=1, num_qs=2, learning_rate=3e-3, tau=0.05, temperature=0.01, batch=64)
     replay = offline_replay(world.prepare_transitions(data), world.spec, config)
     agent = create_agent(jax.random.key(0), world.spec, replay, RewardUnits.raw(), config)
-    updates, rate = jnp.asarray(1500), jnp.asarray(config.learning_rate)
-    agent, _ = improve(jax.random.key(1), agent, replay, replay, RewardUnits.raw(), updates, rate, world.spec, config)
+    updates, rates = jnp.asarray(1500), [jnp.asarray(config.learning_rate)] * 2
+    agent, _ = improve(jax.random.key(1), agent, replay, replay, RewardUnits.raw(), updates, *rates, world.spec, config)
     for values in np.asarray(q_values(agent.critics.params, jnp.array([FIRST, SECOND]))):
         np.testing.assert_allclose(values[0, 0], 1, atol=0.1)  # 1 + 0.99 · 2, if the end were none
         np.testing.assert_allclose(values[1], [0, 2], atol=0.1)

@@ -27,15 +27,15 @@ EXPECTED = {  # episodes, steps
     "hyq-paper": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
     "hyq": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
     "briee": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
-    "cpi": (SAC_EPISODES + 3 * SAC_CHECK, (SAC_EPISODES + 3 * SAC_CHECK) * HORIZON),
+    "cpi": (SAC_EPISODES + 4 * SAC_CHECK, (SAC_EPISODES + 4 * SAC_CHECK) * HORIZON),
     "cpi-paper": (3 * BACKWARD, 3 * BACKWARD * HORIZON),
     "inter-fail": (5 * FORWARD, 5 * FORWARD),
     "distil": (20, 20 * HORIZON),
     "rlpd": (SAC_EPISODES + 2 * SAC_CHECK, (SAC_EPISODES + 2 * SAC_CHECK) * HORIZON),
     "sac": (SAC_EPISODES + 2 * SAC_CHECK, (SAC_EPISODES + 2 * SAC_CHECK) * HORIZON),
     "foobar-model": (
-        2 * FORWARD * HORIZON + SAC_EPISODES + 3 * SAC_CHECK,
-        2 * FORWARD_STEPS + (SAC_EPISODES + 3 * SAC_CHECK) * HORIZON,
+        2 * FORWARD * HORIZON + SAC_EPISODES + 4 * SAC_CHECK,
+        2 * FORWARD_STEPS + (SAC_EPISODES + 4 * SAC_CHECK) * HORIZON,
     ),
 }
 """Of all variants but those that collect until they know enough."""
