@@ -58,8 +58,8 @@ def hyrlo_updates(sizes: Sizes, actor_every: int) -> Callable[[], Any]:
     return lambda: sac.improve(KEY, agent, replay, None, units, jnp.asarray(sizes.updates), rate, rate, spec, config)
 
 
-class Sizes46(gymnasium.Env):
-    """Tells the rivals the sizes; it is never played."""
+class NeverPlayed(gymnasium.Env):
+    """Tells the rivals the sizes of states and actions."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (STATE,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (ACTION,), np.float32)
@@ -70,7 +70,12 @@ def rival_updates(library: str, sizes: Sizes) -> Callable[[], Any]:
     found = importlib.import_module(library)
     arguments = {"net_arch": [HIDDEN, HIDDEN]}
     learner = found.SAC(
-        "MlpPolicy", Sizes46(), batch_size=BATCH, buffer_size=sizes.transitions, policy_kwargs=arguments, device="cpu"
+        "MlpPolicy",
+        NeverPlayed(),
+        batch_size=BATCH,
+        buffer_size=sizes.transitions,
+        policy_kwargs=arguments,
+        device="cpu",
     )
     learner._setup_learn(1)  # the logger, which `train` writes to
     for s, a, r, after, ended in zip(*transitions(sizes.transitions), strict=True):

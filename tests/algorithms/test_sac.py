@@ -14,6 +14,7 @@ from hyrlo.backward.reward_units import RewardUnits
 from hyrlo.baselines import rlpd
 from hyrlo.core.access import Spec
 from hyrlo.core.jax_model import JaxTraceModel
+from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy, Softmax, SquashedGaussian
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.data.transitions import TransitionDataset, Transitions
@@ -320,3 +321,40 @@ def test_critics_can_learn_while_the_actor_waits():
     assert eqx.tree_equal(after.actor.params, agent.actor.params)
     assert eqx.tree_equal(after.log_alpha.params, agent.log_alpha.params)
     assert not eqx.tree_equal(after.critics.params, agent.critics.params)
+
+
+def test_the_temperature_has_a_learning_rate_of_its_own():
+    """The first step of Adam is the learning rate, whatever the gradient."""
+    spec, config = Spec(1, 1, 0, 2), s.SacConfig(replay=512, hidden=16, temperature_rate=7.0)
+    replay = linear_actions(spec, config)
+    agent = s.create_agent(KEY, spec, replay, RAW, config)
+    rates = [jnp.asarray(1e-3)] * 2
+    after, _ = s.improve(KEY, agent, replay, None, RAW, jnp.asarray(1), *rates, spec, config)
+    np.testing.assert_allclose(abs(after.log_alpha.params - agent.log_alpha.params), 7e-3, rtol=1e-3)
+
+
+def learner_from(roll_in, **options):
+    model = JaxTraceModel(PointMass(horizon=6))
+    config = s.RollInSacConfig(episodes=8, hidden=16, replay=500, **options)
+    return off_policy.OffPolicyLearner(model, off_policy.LearningSource.of(roll_in, config), config, Keys(KEY))
+
+
+@pytest.mark.slow
+def test_at_first_the_roll_in_plays_alone_and_the_actor_becomes_its_clone():
+    learner = learner_from(Right(), clone=3)
+    now = learner.begin(learner.start())
+    assert learner.model.ledger.episodes == 3 * 8
+    np.testing.assert_array_equal(now.replay.rows.actions[: 3 * 8 * 6], 1.0)
+    states = now.replay.rows.states[:50]
+    assert float(learner.policy(now.first).act(KEY, states, 0).min()) > 0.9
+    values = s.q_values(now.agent.critics.params, states, jnp.ones((50, 1)))
+    fresh = s.create_agent(learner.keys.create, learner.spec, now.replay, now.units, learner.config)
+    assert float(jnp.abs(values - s.q_values(fresh.critics.params, states, jnp.ones((50, 1)))).max()) > 0.1
+
+
+def test_a_share_of_the_episodes_has_no_noise():
+    learner = learner_from(Right(), without_noise=0.25)
+    actor, states = SquashedGaussian(Constant()), jnp.zeros((64, 1))
+    actions = learner.exploring(actor).rows(0, 64).act(KEY, states, 0)
+    plain = int((actions[:, 0] == s.deterministic(actor).act(KEY, states, 0)[:, 0]).sum())
+    assert abs(plain - 16) <= 1

@@ -149,11 +149,13 @@ class OffPolicyLearner:
         return Learning(agent, empty, units, agent.average, agent.average, jnp.asarray(-jnp.inf), begun)
 
     def begin(self, now: Learning) -> Learning:
-        """Networks that are whitened by the states of first episodes."""
-        if (known := self.source.known) is not None:
-            now = now._replace(replay=now.replay.add(known, jnp.ones(len(known.rewards), bool)))
-        now = self.cloned(now) if self.source.clone else self.at_random(now)
+        """Networks that are whitened by the states of the first episodes, and the transitions that are known beforehand."""
+        now = self.with_known(self.cloned(now)) if self.source.clone else self.at_random(self.with_known(now))
         return now._replace(first=now.agent.average, best=now.agent.average)
+
+    def with_known(self, now: Learning) -> Learning:
+        known = self.source.known
+        return now if known is None else now._replace(replay=now.replay.add(known, jnp.ones(len(known.rewards), bool)))
 
     def at_random(self, now: Learning) -> Learning:
         """After uniform actions, the actor's are near 0."""
