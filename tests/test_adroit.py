@@ -144,7 +144,7 @@ def test_the_default_is_compared_at_equal_environment_steps():
         assert mine["foobar"] == hyrlo.config("foobar", world=hyrlo.make(task.env, task.horizon))  # no options
         assert task.horizon <= MOST_HORIZON
         for other in (mine["rlpd"], mine["sac"]):
-            assert other.steps + 2 * other.check * task.horizon == STEPS * task.horizon
+            assert other.steps + other.race_episodes * task.horizon == STEPS * task.horizon
         assert mine["rlpd"].utd == 0.5
         seeds = [s.seed for s in specs if s.group == f"foobar-{name}"]
         assert len(seeds) == (6 if name == "hammer" else 3)

@@ -114,7 +114,7 @@ def foobar(model: TraceModel, source: ObservationDataset, config: FoobarConfig, 
         return psdp.psdp_trace(model, roll_in, backward, keys.backward, run)
     if isinstance(estimator, LatentEstimator):
         return cpi_trace_of_latents(model, roll_in, estimator, backward, keys.backward, run)
-    left = budget - model.ledger.steps - backward.checked_policies * backward.check * model.spec.horizon
+    left = budget - model.ledger.steps - backward.race_episodes * model.spec.horizon
     return off_policy.cpi_trace(model, roll_in, with_steps(backward, max(left, 1)), keys.backward, run, reach)
 
 
@@ -124,8 +124,7 @@ def check_budget(config: FoobarConfig, horizon: int) -> None:
         return
     backward = config.backward
     collections = (backward.clone or backward.random_collections) + backward.iterations  # one a point of the curve
-    checks = backward.checked_policies * backward.check
-    least = int((collections * backward.episodes + checks) * horizon / (1 - FORWARD_SHARE)) + 1
+    least = int((collections * backward.episodes + backward.race_episodes) * horizon / (1 - FORWARD_SHARE)) + 1
     if config.budget < least:
         raise HyrloError(
             f"--budget is {config.budget:,}, but both passes need at least {least:,} steps; give more, or fewer "

@@ -14,6 +14,9 @@ BACKWARD_STEPS = BACKWARD * HORIZON * HORIZON
 RESET_STEPS = BACKWARD * sum(HORIZON - h for h in range(HORIZON))
 SAC_EPISODES = 4 * (2 + 3 * 2)  # four at a time: random collections, then iterations of collections
 SAC_CHECK = 5
+RACE = (
+    3 * SAC_CHECK + 2 * 2 * SAC_CHECK
+)  # last actor, clone and roll-in, then two of them; too few episodes for a best actor
 ONLINE_EPISODES = 3 * (10 * HORIZON + 4)  # iterations of samples for every step and a trial
 EXPECTED = {  # episodes, steps
     "foobar": (CHOOSE + FORWARD * HORIZON + 3 * CHECK, (CHOOSE + 3 * CHECK) * HORIZON + FORWARD_STEPS),
@@ -27,15 +30,15 @@ EXPECTED = {  # episodes, steps
     "hyq-paper": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
     "hyq": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
     "briee": (ONLINE_EPISODES, ONLINE_EPISODES * HORIZON),
-    "cpi": (SAC_EPISODES + 4 * SAC_CHECK, (SAC_EPISODES + 4 * SAC_CHECK) * HORIZON),
+    "cpi": (SAC_EPISODES + RACE, (SAC_EPISODES + RACE) * HORIZON),
     "cpi-paper": (3 * BACKWARD, 3 * BACKWARD * HORIZON),
     "inter-fail": (5 * FORWARD, 5 * FORWARD),
     "distil": (20, 20 * HORIZON),
     "rlpd": (SAC_EPISODES + 2 * SAC_CHECK, (SAC_EPISODES + 2 * SAC_CHECK) * HORIZON),
     "sac": (SAC_EPISODES + 2 * SAC_CHECK, (SAC_EPISODES + 2 * SAC_CHECK) * HORIZON),
     "foobar-model": (
-        2 * FORWARD * HORIZON + SAC_EPISODES + 4 * SAC_CHECK,
-        2 * FORWARD_STEPS + (SAC_EPISODES + 4 * SAC_CHECK) * HORIZON,
+        2 * FORWARD * HORIZON + SAC_EPISODES + RACE,
+        2 * FORWARD_STEPS + (SAC_EPISODES + RACE) * HORIZON,
     ),
 }
 """Of all variants but those that collect until they know enough."""
@@ -58,7 +61,7 @@ SIZES = {
     "offline_samples": 50, "features": 32, "GameConfig.iterations": 20, "ModelConfig.hidden": 8, "ModelConfig.updates": 10,
     "DynamicsConfig.hidden": 8, "DynamicsConfig.updates": 10, "DynamicsConfig.memory": 100,
     "FitConfig.updates": 20, "FitConfig.restarts": 2, "FitConfig.rounds": 1,
-    "SacConfig.iterations": 3, "SacConfig.steps": SAC_EPISODES * HORIZON, "SacConfig.check": SAC_CHECK,
+    "SacConfig.iterations": 3, "SacConfig.steps": SAC_EPISODES * HORIZON, "SacConfig.keep": 1, "SacConfig.check": SAC_CHECK,
     "SacConfig.episodes": 4, "SacConfig.random_collections": 2,
     "SacConfig.utd": 1.0, "SacConfig.hidden": 8, "SacConfig.batch": 16, "SacConfig.replay": 200,
     "CpiConfig.iterations": 3, "CpiConfig.epsilon": -100.0, "CpiConfig.alpha": 0.5,  # never stops early

@@ -28,12 +28,13 @@ def train(logs, out, **options):
 
 
 def test_a_budget_that_cannot_be_kept_is_an_error(logs):
-    """Four collections of the roll-in and three more, of 4 episodes; checks of 4 × 4; 8 steps each; a sixth goes forward."""
+    """Four collections of the roll-in and three more, of 4 episodes; a race of 6 × 4 + 3 × 8 + 2 × 16; 8 steps each; a sixth
+    goes forward."""
     world = hyrlo.make("gym:Pendulum-v1", HORIZON)
-    least = int((7 * 4 + 16) * HORIZON * 6 / 5) + 1
+    least = int((7 * 4 + 80) * HORIZON * 6 / 5) + 1
     config = hyrlo.config("foobar", world=world, **{**SMALL, "budget": least - 1})
     with pytest.raises(
-        hyrlo.HyrloError, match=rf"--budget is {least - 1}, but both passes need at least {least} steps"
+        hyrlo.HyrloError, match=rf"--budget is {least - 1:,}, but both passes need at least {least:,} steps"
     ):
         hyrlo.train("foobar", world, logs, config=config)
 

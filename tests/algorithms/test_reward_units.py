@@ -133,18 +133,21 @@ def test_the_best_of_what_was_learned_and_the_roll_in_is_returned():
     played = (
         300 // (16 * 8) + 1
     )  # collections until the steps are used up, but four of the roll-in and one an iteration
-    assert model.ledger.episodes == 16 * max(played, 4 + 2) + 4 * 20
+    most = config.race_episodes  # of six policies; two iterations have kept one or two
+    assert most - 2 * 20 - 40 <= model.ledger.episodes - 16 * max(played, 4 + 2) <= most
 
 
-def test_the_actor_with_the_best_episodes_of_its_own_is_kept():
+def test_the_actors_with_the_best_episodes_of_their_own_are_kept():
     spec, config = Spec(1, 2, 2), s.SacConfig(hidden=8, replay=8)
     agents = [
         s.create_agent(jax.random.key(i), spec, off_policy.empty_replay(spec, config), RewardUnits.raw(), config)
-        for i in range(4)
+        for i in range(5)
     ]
     first = agents[0].average
-    now = off_policy.Learning(agents[0], None, None, first, first, jnp.asarray(-jnp.inf), jnp.asarray(0))
-    for agent, returns in zip(agents, ([1.0] * 5, [3.0] * 5, [2.0] * 5, [9.0] * 4), strict=True):
+    kept = jax.tree.map(lambda x: jnp.stack([x] * 2), first)
+    now = off_policy.Learning(agents[0], None, None, first, kept, jnp.full(2, -jnp.inf), jnp.asarray(0))
+    for agent, returns in zip(agents, ([1.0] * 5, [3.0] * 5, [2.0] * 5, [9.0] * 4, [0.0] * 5), strict=True):
         now = now._replace(agent=agent).after_iteration(np.asarray(returns))
-    assert eqx.tree_equal(now.best, agents[1].average)  # four episodes are too few to judge the last
-    assert float(now.best_return) == 3.0
+    assert now.earned.tolist() == [2.0, 3.0]  # four episodes are too few to judge the fourth
+    for place, agent in ((0, agents[2]), (1, agents[1])):
+        assert eqx.tree_equal(jax.tree.map(lambda x, place=place: x[place], now.best), agent.average)

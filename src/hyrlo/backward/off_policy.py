@@ -5,8 +5,11 @@ It begins with a clone of the roll-in: π ← argmax_π E[ log π(a_h | s_h) ] o
 policy for all steps is often better than what it is a clone of, and from scratch the actor would have to find again what the
 roll-in knows. SAC learns from any transitions, so that those before the switch are in the replay buffer, too.
 
-Learning may end worse than it was. Of the last actor, the best one before it (by the episodes that it played from the start
-while it explored), the clone and the roll-in, the policy that earns most in `check` more episodes each is returned.
+Learning may end worse than it was. The last actor, the best ones before it (by the episodes that they played from the start
+while they explored), the clone and the roll-in race in the end (race.py), and the winner is returned.
+
+Updates run while the next episodes are played. So an actor that plays has not yet learned from the episodes just before,
+whatever finishes first: results do not depend on it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from hyrlo.backward.race import race
 from hyrlo.backward.reward_units import RewardUnits
 from hyrlo.backward.sac import (
     Agent,
@@ -56,17 +60,19 @@ class Learning(NamedTuple):
     first: Policy
     """The actor before it began to learn from rewards."""
     best: Policy
-    """The best of the averaged actors so far."""
-    best_return: Float[Array, ""]
+    """The best of the averaged actors so far, along a first axis."""
+    earned: Float[Array, " kept"]
+    """Mean return of each of them; −∞ where there is none yet."""
     begun: Int[Array, ""]
     """Steps of the ledger when it began."""
 
     def after_iteration(self, returns: Float[np.ndarray, " n"]) -> Learning:
         """`returns` are of the episodes that the actor has played from the start in this iteration."""
-        earned = returns.mean() if len(returns) >= FEW else -np.inf
-        if earned < self.best_return:
+        worst = jnp.argmin(self.earned)
+        if len(returns) < FEW or returns.mean() <= self.earned[worst]:
             return self
-        return self._replace(best=self.agent.average, best_return=jnp.asarray(earned, jnp.float32))
+        best = jax.tree.map(lambda kept, new: kept.at[worst].set(new), self.best, self.agent.average)
+        return self._replace(best=best, earned=self.earned.at[worst].set(returns.mean()))
 
 
 @dataclass(frozen=True)
@@ -117,13 +123,7 @@ def learn(
         now, losses = learner.iterate(now, t)
         metrics = {k: float(v) for k, v in losses._asdict().items()}
         phase.done(model.spec.horizon, now, evaluate=learner.policy(now.agent.average), iteration=t, **metrics)
-    actors = {"last": phase.state.agent.average, "best": phase.state.best}
-    if source.clone:
-        actors["clone"] = phase.state.first
-    candidates = {name: learner.policy(actor) for name, actor in actors.items()}
-    if source.roll_in is not None:
-        candidates["roll-in"] = source.roll_in
-    return best_of(model, candidates, config.check, Keys(key).check, run)
+    return race(model, learner.candidates(phase.state), config.check, Keys(key).check, run)
 
 
 class OffPolicyLearner:
@@ -137,6 +137,16 @@ class OffPolicyLearner:
         """The actor without noise."""
         return self.source.see(deterministic(actor))
 
+    def candidates(self, now: Learning) -> dict[str, Policy]:
+        """What may be returned."""
+        actors = {"last": now.agent.average}
+        for i in np.argsort(-now.earned)[: int((now.earned > -jnp.inf).sum())]:
+            actors[f"best {len(actors)}"] = jax.tree.map(lambda x, i=i: x[i], now.best)
+        if self.source.clone:
+            actors["clone"] = now.first
+        found = {name: self.policy(actor) for name, actor in actors.items()}
+        return found if self.source.roll_in is None else {**found, "roll-in": self.source.roll_in}
+
     def exploring(self, actor: Policy) -> Policy:
         share = self.source.without_noise
         return Mixture(actor, deterministic(actor), jnp.asarray(share)) if share else actor
@@ -146,12 +156,13 @@ class OffPolicyLearner:
         empty = empty_replay(self.spec, config)
         units = RewardUnits.raw() if config.raw_rewards else RewardUnits.unknown()
         agent = create_agent(self.keys.create, self.spec, empty, units, config)
-        return Learning(agent, empty, units, agent.average, agent.average, jnp.asarray(-jnp.inf), begun)
+        kept = jax.tree.map(lambda x: jnp.stack([x] * config.keep), agent.average)
+        return Learning(agent, empty, units, agent.average, kept, jnp.full(config.keep, -jnp.inf), begun)
 
     def begin(self, now: Learning) -> Learning:
         """Networks that are whitened by the states of the first episodes, and the transitions that are known beforehand."""
         now = self.with_known(self.cloned(now)) if self.source.clone else self.at_random(self.with_known(now))
-        return now._replace(first=now.agent.average, best=now.agent.average)
+        return now._replace(first=now.agent.average)
 
     def with_known(self, now: Learning) -> Learning:
         known = self.source.known
@@ -173,15 +184,17 @@ class OffPolicyLearner:
         return self.improved(self.keys.values, now, jnp.asarray(VALUING), self.config.learning_rate, 0.0)[0]
 
     def iterate(self, now: Learning, t: int) -> tuple[Learning, Losses]:
-        """Collections, each followed by updates, until the steps of this iteration are used up."""
+        """Collections, each followed by updates, until the steps of this iteration are used up. Updates run in the background
+        until their result is needed: the actor of a collection is the one before the updates that were begun last."""
         config, spec, own = self.config, self.spec, []
         rate = learning_rate(t / config.iterations, config)
         steps = config.total_steps(spec.horizon) - config.episodes * spec.horizon + 1  # room for a whole collection
-        due, i = int(now.begun) + steps * (t + 1) // config.iterations, 0
+        due, i, acting = int(now.begun) + steps * (t + 1) // config.iterations, 0, now.agent.actor.params
         while True:
             keys, before = self.keys.at(t, i), now.replay.added
-            now, returns = self.collect(keys, self.exploring(now.agent.actor.params), now)
+            now, returns = self.collect(keys, self.exploring(acting), now)
             own.append(returns)
+            acting = now.agent.actor.params
             updates = (config.utd * (now.replay.added - before)).astype(int)
             now, losses = self.improved(keys.update, now, updates, rate, rate)
             if self.model.ledger.steps >= due:
@@ -211,19 +224,6 @@ class OffPolicyLearner:
         units = now.units if self.config.raw_rewards else seen_in(now.units, batch, self.gamma)
         agent, replay = in_units(now.agent, now.units, units, self.gamma), remember(now.replay, batch, self.config)
         return now._replace(agent=agent, replay=replay, units=units), np.asarray(batch.returns)[np.asarray(at) == 0]
-
-
-def best_of(model: TraceModel, candidates: dict[str, Policy], episodes: int, key: PRNGKeyArray, run: Run) -> Policy:
-    """The policy with the highest mean return of `episodes` each; the first one if they are equal."""
-    earned = {
-        name: float(model.rollout(jax.random.fold_in(key, i), policy, episodes).returns.mean())
-        for i, (name, policy) in enumerate(candidates.items())
-    }
-    name = max(earned, key=lambda name: earned[name])
-    run.choose(
-        "policy", name, ", ".join(f"{name} {mean:.3g}" for name, mean in earned.items()) + f" in {episodes} episodes"
-    )
-    return candidates[name]
 
 
 def learning_rate(done: float, config: SacConfig) -> float:

@@ -24,6 +24,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from hyrlo.backward.race import race_episodes
 from hyrlo.backward.reward_units import RewardUnits
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError, check_positive
@@ -41,7 +42,7 @@ class SacConfig:
     expert: ClassVar[tuple[str, ...]] = (
         "random_collections", "batch", "layers", "layer_norm", "num_qs", "num_min_qs", "actor_value", "actor_every",
         "last_learning_rate", "tau", "temperature", "entropy_in_backup", "average", "ends_at_horizon", "replay",
-        "raw_rewards", "check", "temperature_rate", "without_noise", "clone",
+        "raw_rewards", "keep", "check", "temperature_rate", "without_noise", "clone",
     )  # fmt: skip
     steps: int = 0
     """Environment steps, without the last check (default: 5,000 for each of the first 100 steps of the horizon)."""
@@ -91,15 +92,17 @@ class SacConfig:
     """Whether the last step is terminal, so that no value is bootstrapped after it."""
     raw_rewards: bool = False
     """Take rewards as they are, not in units of the returns seen."""
-    check: int = 50
-    """Episodes with which each of the last, the best and the first policies is checked in the end."""
+    keep: int = 3
+    """The last actor is compared in the end with this many of the best ones before it."""
+    check: int = 16
+    """Episodes of each policy in the first round of that comparison; the better half plays on."""
     replay: int = 300_000
     """Capacity of the replay buffer, in transitions."""
 
     def __post_init__(self) -> None:
         check_positive(
             self, "iterations", "episodes", "random_collections", "utd", "batch", "hidden", "num_qs",
-            "learning_rate", "tau", "temperature", "replay", "layers", "actor_every", "check",
+            "learning_rate", "tau", "temperature", "replay", "layers", "actor_every", "keep", "check",
         )  # fmt: skip
         if self.steps < 0:
             raise HyrloError(f"steps is {self.steps}; give a number above 0, or 0 for the default")
@@ -108,6 +111,11 @@ class SacConfig:
 
     def discount(self, horizon: int) -> float:
         return 1 - 1 / min(max(horizon, 50), 100) if self.gamma is None else self.gamma
+
+    @property
+    def race_episodes(self) -> int:
+        """The most episodes of the last comparison: of the last actor and the best ones."""
+        return race_episodes(1 + self.keep, self.check)
 
     def total_steps(self, horizon: int) -> int:
         return self.steps or 5000 * min(horizon, 100)
@@ -136,9 +144,9 @@ class RollInSacConfig(SacConfig):
             raise HyrloError(f"clone is {self.clone}; give 0 or more")
 
     @property
-    def checked_policies(self) -> int:
-        """The last, the best, the roll-in, and the clone."""
-        return 4 if self.clone else 3
+    def race_episodes(self) -> int:
+        """Also of the roll-in and its clone."""
+        return race_episodes(2 + self.keep + bool(self.clone), self.check)
 
 
 SCRATCH_PRESETS = {"fast": SacConfig()}
