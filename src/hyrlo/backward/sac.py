@@ -129,6 +129,8 @@ class RollInSacConfig(SacConfig):
     temperature_rate: float = 10.0
     from_start: float = 0.2
     """Share of episodes that the actor plays from step 0 on, besides those that switch there by chance."""
+    from_start_ahead: float = 0.7
+    """The same once these episodes earn more than the roll-in: what is left to learn is then where the actor goes."""
     without_noise: float = 0.5
     """Share of episodes in which the actor takes its mean action."""
     clone: int = 4
@@ -137,7 +139,7 @@ class RollInSacConfig(SacConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("from_start", "without_noise"):
+        for name in ("from_start", "from_start_ahead", "without_noise"):
             if not 0 <= getattr(self, name) <= 1:
                 raise HyrloError(f"{name} is {getattr(self, name)}; give a share from 0 to 1")
         if self.clone < 0:
