@@ -162,11 +162,22 @@ def test_a_timeout_that_is_not_needed_changes_nothing():
 def test_timeouts_that_cannot_be():
     for value in (0, -1, float("nan"), float("inf"), 1e300):
         assert "timeout is" in message(lambda value=value: bad(timeout=value))
+
+
+def test_a_timeout_in_another_thread_needs_workers():
     said = []
-    thread = threading.Thread(target=lambda: said.append(message(lambda: bad(timeout=1).vector())))
+
+    def play():
+        said.append(played(bad(timeout=1))[0])
+        world = bad(timeout=60, asynchronous=True)
+        said.append(world.trace_model().rollout(KEY, Uniform(2), 2).returns.tolist())
+        world.vector().close()
+
+    thread = threading.Thread(target=play)
     thread.start()
     thread.join()
-    assert "main thread" in said[0]
+    assert "timeout works in the main thread on a POSIX system; else give asynchronous" in said[0]
+    assert said[1] == [HORIZON] * 2
 
 
 def test_ctrl_c_is_the_users():
