@@ -13,6 +13,7 @@ from hyrlo.cli.main import main
 from hyrlo.core.policies import Uniform
 from hyrlo.envs.gym.answers import number_of, shown, success_of, truth_of
 from hyrlo.envs.gym.model import episode_seeds
+from hyrlo.runs.render import render_strip
 from tests.bad_envs import FAULTS, OUTSIDE, RESETS, SPACES, STEP, Bad, Spoilt
 from tests.walks import KEY, SMALL, message, small_data
 
@@ -95,6 +96,31 @@ def test_environment_objects_and_functions_say_the_same():
 
 def test_an_environment_that_exits_when_it_is_made():
     assert "cannot be made: SystemExit: 5" in message(lambda: bad(name="gym:tests.bad_envs:Spoilt-v0", kind="exits"))
+
+
+@pytest.mark.parametrize(
+    ("traits", "said"),
+    [(7, "is of type int; give a dict"), ({"eval": 1}, "has 'eval'"), ({"eval_episodes": "9"}, "is '9'; its type is int"),
+     ({"eval_episodes": -1}, "is -1"), ({"horizon_from_data": 1}, "its type is bool")],
+)  # fmt: skip
+def test_traits_of_other_types(traits, said, monkeypatch):
+    monkeypatch.setattr(Bad, "hyrlo_traits", traits, raising=False)
+    assert said in message(lambda: bad().traits)
+
+
+def test_an_environment_that_exits_while_it_is_rendered(tmp_path):
+    world = bad(step="exits")
+    world.render_env = lambda: Rendering(step="exits")
+    with pytest.raises(hyrlo.HyrloError, match="SystemExit: 0"):
+        render_strip(world, Uniform(2), tmp_path / "a.png", steps=[0, 4])
+
+
+class Rendering(Bad):
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def render(self):
+        return np.zeros((4, 4, 3), np.uint8)
 
 
 def test_copies_of_other_sizes():
