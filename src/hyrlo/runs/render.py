@@ -18,7 +18,7 @@ from PIL import Image
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.files import atomic_file
 from hyrlo.core.policies import Policy
-from hyrlo.envs.gym.wrappers import describe
+from hyrlo.envs.gym.answers import describe
 from hyrlo.envs.world import World
 from hyrlo.runs.learned_reset import Actor
 from hyrlo.runs.training import load_run
@@ -82,7 +82,9 @@ def _film(
         return frames, total, env.metadata.get("render_fps") or FPS
     except HyrloError as error:
         raise HyrloError(f"{world.name}: {error}") from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit of an environment included
         raise HyrloError(f"{world.name}: cannot be rendered: {describe(error)}") from error
 
 
