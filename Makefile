@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: setup demo test quick lint bench lock clean
+.PHONY: setup demo test quick lint bench docs lock clean
 
 setup: $(READY)
 
@@ -32,8 +32,11 @@ quick: lint  ## all but the tests that take long
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+docs: $(READY)  ## build the documentation site; leaves site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 lock: $(READY)  ## write the installed versions into constraints.txt
 	$(PIP) freeze --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) runs .jax_cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site runs .jax_cache .pytest_cache .mypy_cache .ruff_cache
