@@ -2,19 +2,25 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+USABLE := $(VENV)/.usable
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
 .PHONY: setup demo test quick lint bench docs lock clean
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(USABLE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) .
+	touch $(USABLE)
+
+$(READY): $(USABLE)
+	$(INSTALL) '.[dev]'
 	touch $(READY)
 
-demo: $(READY)  ## train FOOBAR on the lock; leaves runs/demo/curve.png
+demo: $(USABLE)  ## train FOOBAR on the lock; leaves runs/demo/curve.png
 	rm -rf runs/demo
 	$(BIN)/hyrlo train foobar lock --horizon 50 --out runs/demo
 
