@@ -16,7 +16,7 @@ import numpy as np
 
 from hyrlo.core.access import Evaluation, TraceModel, evaluate
 from hyrlo.core.errors import HyrloError, check_finite, check_seed
-from hyrlo.core.files import write_json
+from hyrlo.core.files import write_atomically, write_json
 from hyrlo.core.keys import Keys
 from hyrlo.core.memory import out_of_memory_in_one_line
 from hyrlo.core.names import check_name
@@ -27,7 +27,7 @@ from hyrlo.data.readers import as_states, read_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import World, make, traits_of
-from hyrlo.runs import plots
+from hyrlo.runs import plots, report
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
 from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
@@ -262,6 +262,11 @@ def _finish(
         save_policy(run.path, policy)
         title = f"{settings['algo']} on {settings['env']}, H = {settings['horizon']}"
         plots.curve(run.path / "curve.png", [run.metrics], title)
+        curve = run.path / "curve.png"
+        page = report.html(
+            settings | {"chosen": run.chosen}, result, run.metrics, curve.read_bytes() if curve.exists() else None
+        )
+        write_atomically(run.path / "report.html", page)
         write_json(run.path / "result.json", result)
         run.drop_rows()
     return result
