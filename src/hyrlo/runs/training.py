@@ -16,7 +16,6 @@ import numpy as np
 
 from hyrlo.core.access import Evaluation, TraceModel, evaluate
 from hyrlo.core.errors import HyrloError, check_finite, check_seed
-from hyrlo.core.files import write_json
 from hyrlo.core.keys import Keys
 from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy, action_of, known_steps
@@ -29,6 +28,7 @@ from hyrlo.envs import World, make, traits_of
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
+from hyrlo.runs.contents import read_result
 from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.provenance import running_code
@@ -139,23 +139,35 @@ def train(
     model = _model(algorithm, world)
     settings = _settings(algo, world, seed, config, described, curve_episodes, eval_episodes, command)
     keys = Keys.of_seed(seed)
-    about: dict[str, Any] = {
-        "key": keys.curve,
-        "curve_episodes": settings["curve_episodes"],
-        "progress": progress if isinstance(progress, Progress) else Progress(enabled=progress),
-        "listeners": [*callbacks, *_tensorboard(tensorboard, out)],
-    }
-    run = MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
+    run = _new_run(settings, keys.curve, out, resume, progress, [*callbacks, *_tensorboard(tensorboard, out)])
     if isinstance(run, RunDirectory) and (result := run.finished()):
         return Trained(load_policy(run.path), run.replay_metrics(), result)
     try:
         policy = algorithm.train(model, source, config, keys.train, run)
+        return Trained(policy, run.metrics, _finish(run, settings, model, policy, keys.evaluation))
     except HyrloError:
-        if isinstance(run, RunDirectory):
-            run.withdraw()
+        run.withdraw()
         raise
-    final = evaluate(model, policy, keys.evaluation, settings["eval_episodes"])
-    return Trained(policy, run.metrics, _finish(run, settings, model, policy, final))
+    finally:
+        run.release()
+
+
+def _new_run(
+    settings: dict[str, Any],
+    key: Any,
+    out: str | Path | None,
+    resume: bool,
+    progress: bool | Progress,
+    listeners: Sequence[Listener],
+) -> MemoryRun:
+    """In a directory if there is one, else in memory."""
+    about: dict[str, Any] = {
+        "key": key,
+        "curve_episodes": settings["curve_episodes"],
+        "progress": progress if isinstance(progress, Progress) else Progress(enabled=progress),
+        "listeners": listeners,
+    }
+    return MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
 
 
 def _settings(
@@ -223,10 +235,9 @@ def _model(algorithm: Algorithm, world: World) -> TraceModel:
     return world.reset_model() if algorithm.access == "reset" else world.trace_model()
 
 
-def _finish(
-    run: MemoryRun, settings: dict[str, Any], model: TraceModel, policy: Policy, final: Evaluation
-) -> dict[str, Any]:
-    """The result; in a run directory also the policy, the curve and, last, `result.json`."""
+def _finish(run: MemoryRun, settings: dict[str, Any], model: TraceModel, policy: Policy, key: Any) -> dict[str, Any]:
+    """The final evaluation and the result; in a run directory also the policy, the curve and, last, `result.json`."""
+    final = evaluate(model, policy, key, settings["eval_episodes"])
     warn_if_worse(run, final)
     result = {
         **{name: settings[name] for name in ("algo", "env", "seed", "horizon")},
@@ -246,8 +257,7 @@ def _finish(
         save_policy(run.path, policy)
         title = f"{settings['algo']} on {settings['env']}, H = {settings['horizon']}"
         plots.curve(run.path / "curve.png", [run.metrics], title)
-        write_json(run.path / "result.json", result)
-        run.drop_rows()
+        run.conclude(result)
     return result
 
 
@@ -375,7 +385,10 @@ def load_run(path: str | Path, world: World | None = None) -> tuple[World, Polic
         raise HyrloError(f"{Path(path) / 'config.json'}: does not describe an environment ({error})") from error
     if not (Path(path) / "policy.json").exists():
         raise HyrloError(f"{path}: the run has not finished, so it has no policy yet; continue it with --resume")
-    return world, load_policy(path), settings
+    policy = load_policy(path)
+    if (Path(path) / "result.json").exists():
+        read_result(Path(path))
+    return world, policy, settings
 
 
 def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0, world: World | None = None) -> Evaluation:
