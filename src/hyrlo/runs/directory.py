@@ -346,8 +346,11 @@ def read_config(
     config = load_json(file)
     if not isinstance(config, dict) or any(name not in config for name in wanted):
         raise RunError(f"{file}: is not the config of a hyrlo run; it has {', '.join(wanted)}")
+    if "checksum" not in config:
+        check_format(path, config)
+    config = verified(file, config)
     check_format(path, config)
-    return verified(file, config)
+    return config
 
 
 def check_format(path: Path, config: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK_FILE = ".hyrlo-lock"
+TAKEN = (errno.EACCES, errno.EAGAIN)
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -41,15 +43,14 @@ class WriterLock:
                 if self._is_current(file):
                     break
             except OSError as error:
-                owner = os.read(file, 200).decode(errors="replace") if error.errno not in NO_LOCKS else ""
+                owner = _owner(file) if error.errno in TAKEN else ""
                 os.close(file)
                 if error.errno in NO_LOCKS:
                     return None
-                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                if error.errno not in TAKEN:
                     raise
                 raise RunError(
-                    f"{self.path.parent}: {_described(owner)} is writing to this run; wait until it has ended, or give "
-                    "another --out"
+                    f"{self.path.parent}: {owner} is writing to this run; wait until it has ended, or give another --out"
                 ) from error
             os.close(file)  # its former owner has removed it in between
         with suppress(OSError):  # a full disk: the lock holds without a name in it
@@ -73,6 +74,11 @@ class WriterLock:
             self.file = None
 
 
-def _described(owner: str) -> str:
-    found = re.fullmatch(r"(\d{1,10}) ([A-Za-z0-9.-]{1,64})\n", owner)
-    return f"process {found[1]} on {found[2]}" if found else "another process"
+def _owner(file: int) -> str:
+    """The process that has the lock, as far as the file says."""
+    for _ in range(20):
+        found = re.fullmatch(rb"(\d{1,10}) ([A-Za-z0-9.-]{1,64})\n", os.pread(file, 200, 0))
+        if found:
+            return f"process {found[1].decode()} on {found[2].decode()}"
+        time.sleep(0.01)  # it has only just got it
+    return "another process"
