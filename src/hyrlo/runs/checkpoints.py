@@ -153,7 +153,7 @@ def without_trailing_zeros(array: np.ndarray) -> np.ndarray:
     flat = np.ascontiguousarray(array).reshape(-1)
     content = flat.view(np.uint8)
     end = content.size
-    while end > 0 and not content[max(end - BLOCK, 0) : end].any():
+    while end > 0 and not content[max(end - BLOCK, 0) : end].max():
         end = max(end - BLOCK, 0)
     begin = max(end - BLOCK, 0)
     used = begin + int(np.flatnonzero(content[begin:end])[-1]) + 1 if end else 0
