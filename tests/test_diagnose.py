@@ -231,9 +231,7 @@ def test_errors_are_one_line(a_run, tmp_path, capsys, monkeypatch):
     (tmp_path / "many" / "seed-0").mkdir(parents=True)
     (tmp_path / "many" / "seed-0" / "config.json").write_text("{}")
     (tmp_path / "foobar").mkdir()
-    (tmp_path / "foobar" / "config.json").write_text(
-        f'{{"format": {FORMAT}, "algo": "foobar", "env": "lock", "horizon": 3}}'
-    )
+    write_json(tmp_path / "foobar" / "config.json", {"format": FORMAT, "algo": "foobar", "env": "lock", "horizon": 3})
     (tmp_path / "other").mkdir()
     save_policy(tmp_path / "other", make("lock-benign", 3).spec.uniform())
     for argv, pattern in (

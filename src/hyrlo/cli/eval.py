@@ -14,8 +14,9 @@ from rich.table import Table
 from hyrlo.cli.output import number, out, say
 from hyrlo.cli.parsing import parse
 from hyrlo.core.errors import HyrloError, check_seed
-from hyrlo.runs.directory import read_config, seed_directories
+from hyrlo.runs.directory import read_config
 from hyrlo.runs.render import render_run
+from hyrlo.runs.seeds import seed_directories
 from hyrlo.runs.training import evaluate_run
 
 

@@ -43,8 +43,8 @@ from hyrlo.forward.witness import DISCRIMINATORS
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
-from hyrlo.runs.directory import check_seeds, summarise
 from hyrlo.runs.progress import Progress
+from hyrlo.runs.seeds import check_seeds, summarise
 from hyrlo.runs.tensorboard import require_tensorboard
 from hyrlo.runs.training import Trained, default_horizon, train
 from hyrlo.runs.training import config as configure

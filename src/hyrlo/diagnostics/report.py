@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from hyrlo.core.access import Spec
-from hyrlo.core.files import write_atomically, write_json
+from hyrlo.core.files import write_atomically
 from hyrlo.data.states import ObservationDataset, describe_steps
 from hyrlo.diagnostics import page
 from hyrlo.diagnostics.admissibility import StepReport
@@ -57,7 +57,7 @@ class DiagnosisReport:
         pictures = page.pictures(self.steps, self.config)
         for name, png in pictures.items():
             write_atomically(out / f"{name}.png", png)
-        write_json(out / "report.json", self.to_json())
+        write_atomically(out / "report.json", json.dumps(self.to_json(), indent=2) + "\n")
         write_atomically(out / "report.html", page.html(self.to_json(), pictures))
 
 

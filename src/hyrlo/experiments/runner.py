@@ -21,7 +21,9 @@ from hyrlo.core.files import read_json, write_atomically
 from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import policy_fingerprint
 from hyrlo.envs import make
+from hyrlo.runs.contents import identity, read_result
 from hyrlo.runs.directory import first_difference, read_config, roll_in_of
+from hyrlo.runs.metrics import read_lines
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.provenance import UNKNOWN, running_code, short_name
 from hyrlo.runs.training import describe_config, train
@@ -181,10 +183,8 @@ class Finished:
     @classmethod
     def read(cls, spec: RunSpec, base: Path) -> Finished:
         path = spec.path(base)
-        read_config(path, ["algo"])  # rejects runs of other versions
-        lines = (path / "metrics.jsonl").read_text().splitlines()
-        metrics = [json.loads(line) for line in lines]
-        return cls(spec, read_json(path / "result.json"), metrics, path, code_name(path))
+        config = read_config(path, ["algo"])  # rejects runs of other versions
+        return cls(spec, read_result(path), read_lines(path, identity(config)), path, code_name(path))
 
     def solved_after(self, level: float = 0.9) -> int | None:
         """Training episodes at the first evaluation with at least this success; None if there was none."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from hyrlo.core.access import Evaluation, TraceModel, evaluate
 from hyrlo.core.errors import HyrloError, check_finite, check_seed
-from hyrlo.core.files import write_atomically, write_json
+from hyrlo.core.files import write_atomically
 from hyrlo.core.keys import Keys
 from hyrlo.core.memory import out_of_memory_in_one_line
 from hyrlo.core.names import check_name
@@ -30,6 +30,7 @@ from hyrlo.envs import World, make, traits_of
 from hyrlo.runs import plots, report
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
+from hyrlo.runs.contents import read_result
 from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
 from hyrlo.runs.estimate import check_memory
 from hyrlo.runs.progress import Progress
@@ -142,36 +143,36 @@ def train(
     model = _model(algorithm, world)
     settings = _settings(algo, world, seed, config, described, curve_episodes, eval_episodes, command)
     keys = Keys.of_seed(seed)
-    about: dict[str, Any] = {
-        "key": keys.curve,
-        "curve_episodes": settings["curve_episodes"],
-        "progress": progress if isinstance(progress, Progress) else Progress(enabled=progress),
-        "listeners": [*callbacks, *_tensorboard(tensorboard, out)],
-    }
-    run = MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
+    run = _new_run(settings, keys.curve, out, resume, progress, [*callbacks, *_tensorboard(tensorboard, out)])
     if isinstance(run, RunDirectory) and (result := run.finished()):
         return Trained(load_policy(run.path), run.replay_metrics(), result)
     try:
-        policy, final = _learned(algorithm, model, source, config, keys, run, settings)
+        with out_of_memory_in_one_line(f"{algo} on {world.name}"):
+            policy = algorithm.train(model, source, config, keys.train, run)
+            return Trained(policy, run.metrics, _finish(run, settings, model, policy, keys.evaluation))
     except HyrloError:
-        if isinstance(run, RunDirectory):
-            run.withdraw()
+        run.withdraw()
         raise
-    return Trained(policy, run.metrics, _finish(run, settings, model, policy, final))
+    finally:
+        run.release()
 
 
-def _learned(
-    algorithm: Algorithm,
-    model: TraceModel,
-    source: Any,
-    config: Any,
-    keys: Keys,
-    run: MemoryRun,
+def _new_run(
     settings: dict[str, Any],
-) -> tuple[Policy, Evaluation]:
-    with out_of_memory_in_one_line(f"{algorithm.name} on {settings['env']}"):
-        policy = algorithm.train(model, source, config, keys.train, run)
-        return policy, evaluate(model, policy, keys.evaluation, settings["eval_episodes"])
+    key: Any,
+    out: str | Path | None,
+    resume: bool,
+    progress: bool | Progress,
+    listeners: Sequence[Listener],
+) -> MemoryRun:
+    """In a directory if there is one, else in memory."""
+    about: dict[str, Any] = {
+        "key": key,
+        "curve_episodes": settings["curve_episodes"],
+        "progress": progress if isinstance(progress, Progress) else Progress(enabled=progress),
+        "listeners": listeners,
+    }
+    return MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
 
 
 def _settings(
@@ -239,10 +240,9 @@ def _model(algorithm: Algorithm, world: World) -> TraceModel:
     return world.reset_model() if algorithm.access == "reset" else world.trace_model()
 
 
-def _finish(
-    run: MemoryRun, settings: dict[str, Any], model: TraceModel, policy: Policy, final: Evaluation
-) -> dict[str, Any]:
-    """The result; in a run directory also the policy, the curve and, last, `result.json`."""
+def _finish(run: MemoryRun, settings: dict[str, Any], model: TraceModel, policy: Policy, key: Any) -> dict[str, Any]:
+    """The final evaluation and the result; in a run directory also the policy, the curve and, last, `result.json`."""
+    final = evaluate(model, policy, key, settings["eval_episodes"])
     warn_if_worse(run, final)
     result = {
         **{name: settings[name] for name in ("algo", "env", "seed", "horizon")},
@@ -267,8 +267,7 @@ def _finish(
             settings | {"chosen": run.chosen}, result, run.metrics, curve.read_bytes() if curve.exists() else None
         )
         write_atomically(run.path / "report.html", page)
-        write_json(run.path / "result.json", result)
-        run.drop_rows()
+        run.conclude(result)
     return result
 
 
@@ -396,7 +395,10 @@ def load_run(path: str | Path, world: World | None = None) -> tuple[World, Polic
         raise HyrloError(f"{Path(path) / 'config.json'}: does not describe an environment ({error})") from error
     if not (Path(path) / "policy.json").exists():
         raise HyrloError(f"{path}: the run has not finished, so it has no policy yet; continue it with --resume")
-    return world, load_policy(path), settings
+    policy = load_policy(path)
+    if (Path(path) / "result.json").exists():
+        read_result(Path(path))
+    return world, policy, settings
 
 
 def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0, world: World | None = None) -> Evaluation:
