@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import tyro
 
 from hyrlo.core.errors import HyrloError, check_finite
+from hyrlo.core.ranges import OptionError
 from hyrlo.envs.registry import ENVIRONMENTS, find
 
 Args = TypeVar("Args")
@@ -49,8 +50,17 @@ def _parse(kind: Any, argv: Sequence[str], prog: str, description: str | None, u
         if not stop.code:
             raise
         raise HyrloError(f"{prog}: {_one_line(captured.getvalue())}; see `{prog} --help`") from None
+    except OptionError as error:
+        raise HyrloError(_by_option(error, argv)) from None
     check_finite(args[0] if unknown else args)
     return args
+
+
+def _by_option(error: OptionError, argv: Sequence[str]) -> str:
+    """The error with the name of the option as it was given."""
+    given = [word.split("=")[0] for word in argv if word.startswith("--")]
+    options = [option for option in given if option[2:].split(".")[-1].replace("-", "_") == error.field]
+    return str(error).replace(error.field, options[0], 1) if len(options) == 1 else str(error)
 
 
 def _one_line(box: str) -> str:

@@ -33,6 +33,7 @@ from hyrlo.cli.parsing import (
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.files import write_json
 from hyrlo.core.names import check_name
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.core.variants import PRESETS, Choice
 from hyrlo.data.readers import read_states, read_transitions
 from hyrlo.data.states import ObservationDataset
@@ -256,8 +257,7 @@ def _check(args: Any) -> None:
     check_seed(args.seed)
     for name in ("seeds", "eval_episodes", "curve_episodes"):
         value = getattr(args, name)
-        if value is not None and value < 1:
-            raise HyrloError(f"--{name.replace('_', '-')} is {value}; give at least 1")
+        check_value(f"--{name.replace('_', '-')}", value, Count | None)
     if args.tensorboard:
         require_tensorboard()
 

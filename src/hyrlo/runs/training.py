@@ -20,6 +20,7 @@ from hyrlo.core.files import write_json
 from hyrlo.core.keys import Keys
 from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy, action_of, known_steps
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
 from hyrlo.core.variants import Choice, has_option, with_options
 from hyrlo.data.readers import as_states, read_transitions
@@ -125,6 +126,8 @@ def train(
         cache: Keep compiled programs for later runs (docs/performance.md).
     """
     check_seed(seed)
+    check_value("curve_episodes", curve_episodes, Count | None)
+    check_value("eval_episodes", eval_episodes, Count | None)
     enable_compilation_cache(cache)
     check_name(algo, ALGORITHMS, "algorithm")
     data = _loaded(ALGORITHMS[algo], data)

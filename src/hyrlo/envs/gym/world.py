@@ -16,6 +16,7 @@ import gymnasium
 
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import DataError, HyrloError
+from hyrlo.core.ranges import Count, Options
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.gym.model import GymResetModel, GymTraceModel
@@ -36,10 +37,10 @@ from hyrlo.envs.world import SIMULATED, Traits, World
 
 
 @dataclass(frozen=True)
-class GymConfig:
+class GymConfig(Options):
     """How a Gymnasium environment is made and played."""
 
-    num_envs: int = 16
+    num_envs: Count = 16
     """Episodes at a time; more amortise the policy better."""
     asynchronous: bool = False
     """Each environment in a worker process: for environments whose step takes far longer than a message, 0.1 ms."""
@@ -47,8 +48,7 @@ class GymConfig:
     """Arguments of the environment, as a JSON object: '{"goal_velocity": 0.1}'."""
 
     def __post_init__(self) -> None:
-        if self.num_envs < 1:
-            raise HyrloError(f"num_envs is {self.num_envs}; give at least 1")
+        super().__post_init__()
         self.arguments()
 
     def arguments(self) -> dict[str, Any]:
