@@ -204,10 +204,11 @@ def store(spec, base, code):
     """A finished run that was never trained."""
     path = spec.path(base)
     path.mkdir(parents=True, exist_ok=True)
-    about = {"algo": spec.algo, "env": spec.env, "horizon": spec.horizon, "seed": spec.seed, "code": code}
+    about = {"algo": spec.algo, "env": spec.env, "horizon": spec.horizon, "seed": spec.seed}
+    about |= {"code": code} if code else {}
     config = {"format": FORMAT, **about, "config": describe_config(spec.config)}
     result = dict.fromkeys(("episodes", "steps", "return_mean", "success_rate", "eval_episodes", "wall_seconds"), 1)
-    line = {"phase": "forward", "episodes": 1, "success_rate": 0.5}
+    line = {"phase": "forward", "horizon": 0, "episodes": 1, "steps": 1, "return_mean": 0.5, "success_rate": 0.5, "seconds": 0}
     for name, value in {"config.json": config, "result.json": about | result, "metrics.jsonl": line}.items():
         (path / name).write_text(json.dumps(value) + "\n")
 

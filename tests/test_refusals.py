@@ -105,7 +105,7 @@ def test_options_that_no_environment_takes_are_one_line(copy, capsys):
     config["env_options"]["noise"] = None
     (copy / "config.json").write_text(json.dumps(config))
     assert run("eval", copy) == 2
-    assert "config.json: does not describe an environment" in one_line_error(capsys)
+    assert "config.json: env_options: noise is null; give a finite number of at least 0" in one_line_error(capsys)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,9 @@ def test_damaged_metrics_are_not_continued(content, said, copy, capsys):
         (copy / name).unlink()
     (copy / "metrics.jsonl").write_text(content)
     assert train_small(copy, "--resume") == 2
-    assert f"metrics.jsonl: {said}" in one_line_error(capsys)
+    error = one_line_error(capsys)
+    assert "metrics.jsonl: " in error
+    assert said in error
 
 
 def test_several_seeds_do_not_mix_with_others(tmp_path, whole, capsys):

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from hyrlo.envs import make
     from hyrlo.runs.directory import TrainingStopped
     from hyrlo.runs.learned_reset import LearnedReset
-    from hyrlo.runs.training import Trained, config, evaluate_run, load_run, train
+    from hyrlo.runs.loading import evaluate_run, load_run
+    from hyrlo.runs.training import Trained, config, train
 
 _MODULES = {
     "hyrlo.core.access": ("ResetModel", "TraceModel", "evaluate"),
@@ -34,7 +35,8 @@ _MODULES = {
     "hyrlo.envs": ("make",),
     "hyrlo.runs.directory": ("TrainingStopped",),
     "hyrlo.runs.learned_reset": ("LearnedReset",),
-    "hyrlo.runs.training": ("Trained", "config", "evaluate_run", "load_run", "train"),
+    "hyrlo.runs.loading": ("evaluate_run", "load_run"),
+    "hyrlo.runs.training": ("Trained", "config", "train"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

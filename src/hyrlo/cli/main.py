@@ -73,5 +73,4 @@ def _fail(message: str) -> int:
 
 
 def run() -> None:
-    sys.path.append("")  # the current folder, where the MODULE of gym:MODULE:ID is likely to lie
     sys.exit(main())

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, TypeVar
@@ -107,10 +108,17 @@ def with_environment(kind: type[Args], env: str | None, argv: Sequence[str] = ()
     environment = find(env) if env else None
     if env:
         check_prefixes(env, argv)
+        search_here(env)
     config = environment.config_class() if environment else None
     if environment is None or config is None or environment.option_prefix is None:
         return kind
     return extended(kind, [(environment.option_prefix, config, field(default_factory=config))])
+
+
+def search_here(env: str) -> None:
+    """Look in the current folder as well for the MODULE of a `gym:MODULE:ID` that the user has typed."""
+    if ":" in env.partition(":")[2] and "" not in sys.path:
+        sys.path.append("")
 
 
 def extended(

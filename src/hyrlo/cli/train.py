@@ -71,6 +71,8 @@ class TrainArgs:
     """Run directory (default: runs/ALGO-ENV-hH-seedS)."""
     resume: bool = False
     """Continue a stopped run; the policy is the same, bit for bit."""
+    anyway: tyro.conf.Suppress[bool] = False
+    """Continue with other code, libraries, cores or machine as well. Not in the help: the error that asks for it names it."""
     eval_episodes: int | None = None
     """Episodes of the final evaluation."""
     curve_episodes: int | None = None
@@ -273,7 +275,8 @@ def _train(
         print(f"{label}no run in {directory} yet: starts a new one", file=sys.stderr)
     return train(
         algorithm.name, world, data, roll_in=getattr(args, "roll_in", None), config=args.config, seed=seed,
-        out=directory, resume=args.resume, curve_episodes=args.curve_episodes, eval_episodes=args.eval_episodes,
+        out=directory, resume=args.resume, anyway=args.anyway,
+        curve_episodes=args.curve_episodes, eval_episodes=args.eval_episodes,
         progress=Progress(enabled=not args.quiet, label=label), tensorboard=args.tensorboard, command=command,
         cache=args.cache,
     )  # fmt: skip

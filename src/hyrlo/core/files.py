@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hyrlo.core import strict_json
 from hyrlo.core.errors import RunError
 
 
@@ -41,7 +42,9 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        if path.exists() and not path.is_file():
+            raise RunError(f"{path}: is not a file")
+        return strict_json.parse(path.read_bytes())
     except FileNotFoundError as error:
         raise RunError(f"{path}: no such file; is {path.parent} a hyrlo run directory?") from error
     except (ValueError, OSError) as error:

@@ -16,7 +16,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from hyrlo.core import networks, policies
+from hyrlo.core import networks, policies, strict_json
 from hyrlo.core.errors import HyrloError, RunError
 from hyrlo.core.files import read_json, write_atomically, write_json
 from hyrlo.core.policies import Policy
@@ -99,7 +99,7 @@ def save_tree(path: Path, tree: Any, about: Mapping[str, Any]) -> None:
 def load_tree(path: Path) -> tuple[Any, dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            header = json.loads(file.metadata()["hyrlo"])
+            header = strict_json.parse(file.metadata()["hyrlo"].encode())
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         return rebuild(header["tree"], tensors), header["about"]
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

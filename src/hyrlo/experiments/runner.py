@@ -24,6 +24,7 @@ from hyrlo.envs import make
 from hyrlo.runs.directory import first_difference, read_config, roll_in_of
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.provenance import UNKNOWN, running_code, short_name
+from hyrlo.runs.schema import Session, check_fields, check_result, read_lines
 from hyrlo.runs.training import describe_config, train
 
 FEW = 10
@@ -112,7 +113,8 @@ def check_code(path: Path) -> None:
 def code_name(path: Path) -> str:
     """The code that made a run; both, if it was begun and finished by different code."""
     files = [path / name for name in ("config.json", "result.json")]
-    return " then ".join(dict.fromkeys(short_name(read_json(file).get("code")) for file in files if file.exists()))
+    codes = [check_fields(Session, read_json(file), str(file)).get("code") for file in files if file.exists()]
+    return " then ".join(dict.fromkeys(short_name(code) for code in codes))
 
 
 def execute(specs: list[RunSpec], base: Path, jobs: int = 1, mixed: bool = False) -> None:
@@ -121,12 +123,12 @@ def execute(specs: list[RunSpec], base: Path, jobs: int = 1, mixed: bool = False
     say(f"{len(specs)} runs, {len(specs) - len(todo)} done before")
     if jobs == 1:
         for number, spec in enumerate(todo, 1):
-            tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} {spec.name}  "))
+            tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} {spec.name}  ", mixed))
         return
     number = 0
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         for later in (False, True):
-            futures = {pool.submit(run_one, s, base, None): s for s in todo if (s.roll_in is not None) == later}
+            futures = {pool.submit(run_one, s, base, None, mixed): s for s in todo if (s.roll_in is not None) == later}
             for future in as_completed(futures):
                 number += 1
                 tell(number, len(todo), futures[future], future.result())
@@ -141,7 +143,7 @@ def available(specs: list[RunSpec], base: Path) -> list[RunSpec]:
     return [spec for spec in specs if spec not in missing]
 
 
-def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
+def run_one(spec: RunSpec, base: Path, label: str | None, mixed: bool = False) -> dict[str, Any]:
     if spec.trainer:
         return spec.trainer(spec, spec.path(base))
     world = make(spec.env, spec.horizon, **spec.options)
@@ -150,7 +152,7 @@ def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
     roll_in = roll_in_of(first) if first else source if isinstance(source, Policy) else None
     return train(
         spec.algo, world, None if roll_in else source, roll_in=roll_in, config=spec.config, seed=spec.seed,
-        out=spec.path(base), resume=True, curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
+        out=spec.path(base), resume=True, anyway=mixed, curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
         progress=Progress(enabled=label is not None, label=label or ""),
     ).result  # fmt: skip
 
@@ -182,9 +184,8 @@ class Finished:
     def read(cls, spec: RunSpec, base: Path) -> Finished:
         path = spec.path(base)
         read_config(path, ["algo"])  # rejects runs of other versions
-        lines = (path / "metrics.jsonl").read_text().splitlines()
-        metrics = [json.loads(line) for line in lines]
-        return cls(spec, read_json(path / "result.json"), metrics, path, code_name(path))
+        result = check_result(path / "result.json", read_json(path / "result.json"))
+        return cls(spec, result, read_lines(path / "metrics.jsonl"), path, code_name(path))
 
     def solved_after(self, level: float = 0.9) -> int | None:
         """Training episodes at the first evaluation with at least this success; None if there was none."""

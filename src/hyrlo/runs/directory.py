@@ -25,10 +25,13 @@ from hyrlo.core.files import read_json, write_atomically, write_json
 from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import load_policy, load_tree, save_tree
 from hyrlo.runs.progress import Progress
+from hyrlo.runs.schema import check_config, check_header, check_result, read_lines
 
 State = TypeVar("State")
 FORMAT = 2
 """Version of the run directory. Runs of hyrlo 0.1 have none."""
+INCIDENTAL = ("versions", "code", "machine", "resumed_with", "source", "command", "chosen")
+"""What two configs of the same run may differ in; data are compared by their fingerprint."""
 Listener = Callable[[dict[str, Any]], Any]
 """Called with each new line of metrics; training stops if it returns True. If it has a method `replay`, that is called with
 the lines of earlier sessions when a run is resumed."""
@@ -188,6 +191,7 @@ class RunDirectory(MemoryRun):
             if not isinstance(leaves, tuple) or _shapes(leaves) != _shapes(jax.tree.leaves(state)):
                 raise RunError(f"{checkpoint}: is a checkpoint of another config; give another --out")
             phase.state = jax.tree.unflatten(jax.tree.structure(state), leaves)
+            about = check_header(checkpoint, about, len(phase.order))
             phase.finished = about["finished"]
             model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
             self.metrics = self.read_metrics(about["metrics"])
@@ -208,11 +212,7 @@ class RunDirectory(MemoryRun):
 
     def read_metrics(self, count: int | None = None) -> list[dict[str, Any]]:
         path = self.path / "metrics.jsonl"
-        lines = path.read_text().splitlines()[:count]
-        try:
-            metrics = [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise RunError(f"{path}: cannot be read ({error}); give another --out") from error
+        metrics = read_lines(path, count)
         if count is not None and len(metrics) < count:
             raise RunError(f"{path}: has {len(metrics)} lines where the checkpoint counts {count}; give another --out")
         return metrics
@@ -274,7 +274,7 @@ class RunDirectory(MemoryRun):
         if not path.exists():
             return None
         self.drop_rows()  # a kill right after the result leaves them behind
-        return read_json(path)
+        return check_result(path, read_json(path))
 
 
 def check_metrics(line: Mapping[str, Any], where: str) -> None:
@@ -294,6 +294,7 @@ def read_config(
     if not isinstance(config, dict) or any(name not in config for name in wanted):
         raise RunError(f"{path / 'config.json'}: is not the config of a hyrlo run; it has {', '.join(wanted)}")
     check_format(path, config)
+    check_config(path / "config.json", config)
     return config
 
 
@@ -316,6 +317,8 @@ def kept_policy(path: Path, name: str) -> Policy | None:
 def roll_in_of(path: Path) -> Policy:
     """The forward policy of a run: what `foobar` kept, or else the policy itself."""
     policy = kept_policy(path, "roll_in")
+    if policy is not None and not isinstance(policy, Policy):
+        raise RunError(f"{path / 'checkpoint' / 'roll_in.safetensors'}: does not hold a policy; train it anew")
     if policy is not None:
         return policy
     config = read_config(path, ["algo"]) if (path / "config.json").exists() else {}
@@ -337,7 +340,7 @@ def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -
         for key in [*old, *(k for k in new if k not in old)]:
             if common and not (key in old and key in new):
                 continue
-            if key in ("versions", "code", "source", "command", "chosen"):  # data are compared by their fingerprint
+            if key in INCIDENTAL:
                 continue
             inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."), common)
             if inner:
