@@ -208,7 +208,15 @@ def store(spec, base, code):
     about |= {"code": code} if code else {}
     config = {"format": FORMAT, **about, "config": describe_config(spec.config)}
     result = dict.fromkeys(("episodes", "steps", "return_mean", "success_rate", "eval_episodes", "wall_seconds"), 1)
-    line = {"phase": "forward", "horizon": 0, "episodes": 1, "steps": 1, "return_mean": 0.5, "success_rate": 0.5, "seconds": 0}
+    line = {
+        "phase": "forward",
+        "horizon": 0,
+        "episodes": 1,
+        "steps": 1,
+        "return_mean": 0.5,
+        "success_rate": 0.5,
+        "seconds": 0,
+    }
     for name, value in {"config.json": config, "result.json": about | result, "metrics.jsonl": line}.items():
         (path / name).write_text(json.dumps(value) + "\n")
 

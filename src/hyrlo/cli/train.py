@@ -71,8 +71,6 @@ class TrainArgs:
     """Run directory (default: runs/ALGO-ENV-hH-seedS)."""
     resume: bool = False
     """Continue a stopped run; the policy is the same, bit for bit."""
-    anyway: tyro.conf.Suppress[bool] = False
-    """Continue with other code, libraries, cores or machine as well. Not in the help: the error that asks for it names it."""
     eval_episodes: int | None = None
     """Episodes of the final evaluation."""
     curve_episodes: int | None = None
@@ -83,6 +81,14 @@ class TrainArgs:
     """Also write metrics for TensorBoard (needs hyrlo[tensorboard])."""
     cache: bool = True
     """Keep compiled programs for later runs."""
+
+
+@dataclass(kw_only=True)
+class AnywayArgs:
+    """For runs that were moved. Not in the short help: the error that asks for it names it."""
+
+    anyway: bool = False
+    """With --resume: continue with other code, libraries, cores or machine as well; the policy may be another one."""
 
 
 @dataclass(kw_only=True)
@@ -171,14 +177,14 @@ def find_algorithm(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
-def _kind(algorithm: Algorithm) -> type[TrainArgs]:
-    """The options of an algorithm, without those of its config and of the environment."""
+def _kind(algorithm: Algorithm, short: bool = False) -> type[TrainArgs]:
+    """The options of an algorithm, without those of its config and of the environment; `short` is for the short help."""
     mixins: list[type] = [mixin for name, mixin in MIXINS.items() if name in algorithm.choices]
     if algorithm.choices == ("improve",):
         mixins = [StationaryArgs]
     sources: dict[str, type] = {"states": DataArgs, "transitions": DataArgs, "roll-in": RollInArgs}
     before = [sources[algorithm.learns_from]] if algorithm.learns_from in sources else []
-    return extended(TrainArgs, [], mixins, before)
+    return extended(TrainArgs, [], mixins if short else [*mixins, AnywayArgs], before)
 
 
 def _first_look(algorithm: Algorithm, argv: Sequence[str], helping: bool) -> Any:
@@ -215,9 +221,10 @@ def _all_options(algorithm: Algorithm, argv: Sequence[str], env: str, config: An
     if helping and "--help-all" not in argv:
         everything, config = count(config), usual(config)
         about += f" ({everything - count(config)} more with --help-all)" if count(config) < everything else ""
-    argv = ["--help" if word == "--help-all" else word for word in _env_first(env, argv)]
+    given, argv = argv, ["--help" if word == "--help-all" else word for word in _env_first(env, argv)]
     fields: list[Any] = [("config", Annotated[type(config), tyro.conf.arg(name="")], field(default=config))]
-    kind = extended(with_environment(_kind(algorithm), env), fields)
+    short = helping and "--help-all" not in given
+    kind = extended(with_environment(_kind(algorithm, short), env), fields)
     return parse(kind, argv, f"hyrlo train {algorithm.name} {env}", about)
 
 

@@ -59,7 +59,10 @@ def check_fits(path: Path, policy: Policy, settings: Mapping[str, Any], world: W
     """Reject a run whose policy and config are not for this world."""
     there, here = settings.get("actions", world.spec.actions), world.spec.actions
     if there != here:
-        raise RunError(f"{path}: has {there} actions, but {world.name} {here}; give the environment of the run")
+        raise RunError(
+            f"{path / 'config.json'}: actions is {there}, but {world.name} has {here} (with its env_options); give the "
+            "environment of the run, or restore the file"
+        )
     if problem := misfit(policy, world.spec, world.name):
         raise RunError(f"{path}: {problem}")
 
