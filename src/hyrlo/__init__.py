@@ -6,6 +6,11 @@ Names are imported when they are first used, so that `import hyrlo` is quick.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hyrlo.core.signals import interrupts, is_command
+
+if is_command():
+    interrupts.install()  # before the slow imports
+
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:

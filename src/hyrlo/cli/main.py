@@ -13,6 +13,7 @@ from importlib import import_module
 from hyrlo import __version__
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.names import nearest
+from hyrlo.core.signals import interrupts
 
 HELP = """\
 hyrlo: good policies from state-only logs plus online interaction
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         then = ", then --resume" if argv[0] == "train" else ""
         return _fail(f"{where}{error.strerror or error}; check the path, permissions and free space{then}")
     except KeyboardInterrupt:
-        print("stopped; the same command with --resume continues", file=sys.stderr)
+        print(interrupts.line(), file=sys.stderr)
         return 130
     except SystemExit as stop:
         return int(stop.code or 0)
@@ -68,9 +69,15 @@ def _run(command: str, argv: Sequence[str]) -> None:
 
 
 def _fail(message: str) -> int:
+    interrupts.wait_if_leaving()
     print("error: " + " ".join(message.split()), file=sys.stderr)
     return 2
 
 
 def run() -> None:
-    sys.exit(main())
+    interrupts.install()
+    try:
+        code = main()
+    finally:
+        interrupts.wait_if_leaving()
+    sys.exit(code)

@@ -20,6 +20,7 @@ from hyrlo.core.errors import RunError
 from hyrlo.core.files import read_json, write_atomically
 from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import policy_fingerprint
+from hyrlo.core.signals import children_ignore_interrupts, interrupts
 from hyrlo.envs import make
 from hyrlo.runs.directory import first_difference, read_config, roll_in_of
 from hyrlo.runs.progress import Progress
@@ -121,6 +122,7 @@ def execute(specs: list[RunSpec], base: Path, jobs: int = 1, mixed: bool = False
     """Do what is not done yet, `jobs` at a time, in processes of their own if there are several."""
     todo = sorted((spec for spec in specs if not spec.done(base, mixed)), key=lambda spec: spec.roll_in is not None)
     say(f"{len(specs)} runs, {len(specs) - len(todo)} done before")
+    interrupts.then("the same command continues")
     if jobs == 1:
         for number, spec in enumerate(todo, 1):
             tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} {spec.name}  ", mixed))
@@ -128,7 +130,9 @@ def execute(specs: list[RunSpec], base: Path, jobs: int = 1, mixed: bool = False
     number = 0
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         for later in (False, True):
-            futures = {pool.submit(run_one, s, base, None, mixed): s for s in todo if (s.roll_in is not None) == later}
+            now = [spec for spec in todo if (spec.roll_in is not None) == later]
+            with children_ignore_interrupts():  # they are started here
+                futures = {pool.submit(run_one, spec, base, None, mixed): spec for spec in now}
             for future in as_completed(futures):
                 number += 1
                 tell(number, len(todo), futures[future], future.result())

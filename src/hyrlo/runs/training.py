@@ -19,6 +19,7 @@ from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy
 from hyrlo.core.ranges import Count, check_value
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
+from hyrlo.core.signals import interrupts
 from hyrlo.core.variants import Choice, has_option, with_options
 from hyrlo.data.readers import as_states, read_transitions
 from hyrlo.data.states import ObservationDataset
@@ -174,6 +175,7 @@ def _begin(
         return MemoryRun(**about)
     changes = changes_since(Path(out), settings, anyway) if resume else []
     run = RunDirectory(Path(out), settings, resume=resume, **about)
+    interrupts.then("continue with --resume")
     if run.resumed:
         note_session(run, settings, changes)
     return run
