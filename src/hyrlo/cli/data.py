@@ -85,7 +85,7 @@ def command_data(argv: Sequence[str]) -> None:
         "info": _data_info,
     }
     if not argv or argv[0] in ("-h", "--help"):
-        out.print("usage: hyrlo data collect|import|info ...; each has --help", markup=False)
+        out.print("usage: hyrlo data collect|import|info ...; each has --help")
         if not argv:
             raise HyrloError("data: give one of collect, import, info")
         return

@@ -86,10 +86,10 @@ def command_diagnose(argv: Sequence[str]) -> None:
 def _show(report: DiagnosisReport, directory: Path) -> None:
     out.print(table(report))
     for line in report.verdict:
-        out.print(line, highlight=False, markup=False)
+        out.print(line, highlight=False)
     out.print("\nWhat to do next:", highlight=False)
     for line in report.advice:
-        out.print(f"  • {line}", highlight=False, markup=False)
+        out.print(f"  • {line}", highlight=False)
     say(f"\nreport in {directory / 'report.html'}")
 
 

@@ -13,6 +13,7 @@ from importlib import import_module
 from hyrlo import __version__
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.names import nearest
+from hyrlo.core.plain import visible
 from hyrlo.core.signals import interrupts
 
 HELP = """\
@@ -70,7 +71,7 @@ def _run(command: str, argv: Sequence[str]) -> None:
 
 def _fail(message: str) -> int:
     interrupts.wait_if_leaving()
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    print("error: " + visible(" ".join(message.split())), file=sys.stderr)
     return 2
 
 

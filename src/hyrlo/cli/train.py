@@ -33,6 +33,7 @@ from hyrlo.cli.parsing import (
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.files import write_json
 from hyrlo.core.names import check_name
+from hyrlo.core.plain import visible
 from hyrlo.core.ranges import Count, check_value
 from hyrlo.core.variants import PRESETS, Choice
 from hyrlo.data.readers import read_states, read_transitions
@@ -279,7 +280,7 @@ def _train(
     algorithm: Algorithm, world: World, data: Any, args: Any, seed: int, directory: Path, label: str, command: str
 ) -> Trained:
     if args.resume and not args.quiet and not (directory / "config.json").exists():
-        print(f"{label}no run in {directory} yet: starts a new one", file=sys.stderr)
+        print(visible(f"{label}no run in {directory} yet: starts a new one"), file=sys.stderr)
     return train(
         algorithm.name, world, data, roll_in=getattr(args, "roll_in", None), config=args.config, seed=seed,
         out=directory, resume=args.resume, anyway=args.anyway,

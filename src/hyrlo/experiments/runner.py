@@ -18,6 +18,7 @@ import scipy.stats
 
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import read_json, write_atomically
+from hyrlo.core.plain import visible
 from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import policy_fingerprint
 from hyrlo.core.signals import children_ignore_interrupts, interrupts
@@ -170,7 +171,7 @@ def tell(number: int, of: int, spec: RunSpec, result: dict[str, Any]) -> None:
 
 
 def say(line: str) -> None:
-    print(line, flush=True)
+    print(visible(line), flush=True)
 
 
 @dataclass(frozen=True)

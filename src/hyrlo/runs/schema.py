@@ -142,7 +142,7 @@ def check_result(file: Path, value: Any) -> dict[str, Any]:
 
 
 def check_header(file: Path, value: Any, steps: int) -> dict[str, Any]:
-    """The header of a checkpoint of a phase of so many steps."""
+    """The header of a checkpoint of a phase that has this number of steps."""
     header = check_fields(CheckpointHeader, value, str(file))
     if header["finished"] > steps:
         raise RunError(f"{file}: finished is {header['finished']}, but the phase has {steps} steps; give another --out")
