@@ -36,11 +36,10 @@ def wait_for(process, happened):
         time.sleep(0.01)
 
 
-def caught(process, number=signal.SIGTERM):
-    """Whether the process has its own answer to a signal."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")]
-    return bool(int(mask, 16) >> (number - 1) & 1)
+def has(pid, number, *fields):
+    """Whether one of these signal masks of a process has the signal."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+    return any(int(words[1], 16) >> (number - 1) & 1 for words in lines if words[0] in fields)
 
 
 def check_stopped(process, number, line):
@@ -79,7 +78,7 @@ def lines_in(file):
 def test_during_the_first_seconds(number, delay, tmp_path):
     """From the first line of hyrlo on: before that there is only Python's own start."""
     process = start("train", *small_run(tmp_path / "run"))
-    wait_for(process, lambda: caught(process))
+    wait_for(process, lambda: has(process.pid, signal.SIGTERM, "SigCgt:"))
     time.sleep(delay)
     existed = (tmp_path / "run" / "config.json").exists()
     process.send_signal(number)
@@ -129,12 +128,35 @@ def test_workers_are_ended_too(number, tmp_path):
     process = start("train", "fail", WALK, *options, *workers)
     wait_for(process, lambda: len(children_of(process.pid)) >= 4)  # a server, a tracker, and two workers
     started = children_of(process.pid)
+    assert all(has(pid, signal.SIGINT, "SigBlk:", "SigIgn:") for pid in started)  # Ctrl-C is none of their business
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     check_stopped(process, number, "interrupted; continue with --resume")
     deadline = time.monotonic() + 10
     while any(map(alive, started)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in started if alive(pid)]
+
+
+FIRST = """
+import signal, sys
+class Look:
+    def find_spec(self, name, *_):
+        if name == "gymnasium":
+            print(callable(signal.getsignal(signal.SIGTERM)))
+sys.meta_path.insert(0, Look())
+sys.orig_argv = {argv}
+import hyrlo
+"""
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"), [(["python", "-m", "hyrlo", "list"], True), (["python", "/usr/bin/hyrlo", "list"], True),
+                           (["python", "-m", "pytest"], False), (["python", "-c", "import hyrlo"], False)],
+)  # fmt: skip
+def test_the_command_listens_before_it_imports_libraries_and_other_programs_keep_their_signals(argv, expected):
+    code = FIRST.format(argv=argv)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == [str(expected)]
 
 
 def test_the_hint_is_the_first_one():
