@@ -207,10 +207,20 @@ def store(spec, base, code):
     """A finished run that was never trained."""
     path = spec.path(base)
     path.mkdir(parents=True, exist_ok=True)
-    about = {"algo": spec.algo, "env": spec.env, "horizon": spec.horizon, "seed": spec.seed, "code": code}
+    about = {"algo": spec.algo, "env": spec.env, "horizon": spec.horizon, "seed": spec.seed}
+    about |= {"code": code} if code else {}
     config = {"format": FORMAT, **about, "config": describe_config(spec.config)}
     result = dict.fromkeys(("episodes", "steps", "return_mean", "success_rate", "eval_episodes", "wall_seconds"), 1)
-    write_lines(path, [{"phase": "forward", "episodes": 1, "success_rate": 0.5}], identity(config))
+    line = {
+        "phase": "forward",
+        "horizon": 0,
+        "episodes": 1,
+        "steps": 1,
+        "return_mean": 0.5,
+        "success_rate": 0.5,
+        "seconds": 0,
+    }
+    write_lines(path, [line], identity(config))
     for name, value in {"config.json": config, "result.json": about | result}.items():
         write_json(path / name, value)
 

@@ -53,8 +53,7 @@ def test_numbers_that_are_none_are_refused_by_name(argv, said, tmp_path, capsys,
 
 
 def test_a_config_in_python_is_checked_as_well():
-    config = hyrlo.config("sac", gamma=float("nan"))
-    assert "--gamma is nan" in message(lambda: hyrlo.train("sac", hyrlo.make("lock", 2), config=config))
+    assert "gamma is nan" in message(lambda: hyrlo.config("sac", gamma=float("nan")))
 
 
 @pytest.mark.slow
@@ -116,7 +115,7 @@ def test_options_that_no_environment_takes_are_one_line(copy, capsys):
     assert "config.json: does not match its checksum" in one_line_error(capsys)
     write_json(copy / "config.json", config)
     assert run("eval", copy) == 2
-    assert "config.json: does not describe an environment" in one_line_error(capsys)
+    assert "config.json: env_options: noise is null; give a finite number of at least 0" in one_line_error(capsys)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,9 @@ def test_damaged_metrics_are_not_continued(content, said, copy, capsys):
         (copy / name).unlink()
     (copy / "metrics.jsonl").write_text(content)
     assert train_small(copy, "--resume") == 2
-    assert f"metrics.jsonl: {said}" in one_line_error(capsys)
+    error = one_line_error(capsys)
+    assert "metrics.jsonl: " in error
+    assert said in error
 
 
 def test_several_seeds_do_not_mix_with_others(tmp_path, whole, capsys):

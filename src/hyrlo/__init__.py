@@ -6,6 +6,11 @@ Names are imported when they are first used, so that `import hyrlo` is quick.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hyrlo.core.signals import interrupts, is_command
+
+if is_command():
+    interrupts.install()  # before the slow imports
+
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
@@ -20,7 +25,8 @@ if TYPE_CHECKING:
     from hyrlo.envs import make
     from hyrlo.runs.directory import TrainingStopped
     from hyrlo.runs.learned_reset import LearnedReset
-    from hyrlo.runs.training import Trained, config, evaluate_run, load_run, train
+    from hyrlo.runs.loading import evaluate_run, load_run
+    from hyrlo.runs.training import Trained, config, train
 
 _MODULES = {
     "hyrlo.core.access": ("ResetModel", "TraceModel", "evaluate"),
@@ -34,7 +40,8 @@ _MODULES = {
     "hyrlo.envs": ("make",),
     "hyrlo.runs.directory": ("TrainingStopped",),
     "hyrlo.runs.learned_reset": ("LearnedReset",),
-    "hyrlo.runs.training": ("Trained", "config", "evaluate_run", "load_run", "train"),
+    "hyrlo.runs.loading": ("evaluate_run", "load_run"),
+    "hyrlo.runs.training": ("Trained", "config", "train"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

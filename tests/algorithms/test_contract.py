@@ -63,6 +63,7 @@ def test_the_result_says_where_episodes_went(finished):
 def test_policy_survives_saving_and_loading(algo, finished):
     path, trained = finished[algo]
     loaded = hyrlo.load_policy(path)
+    assert hyrlo.load_run(path)[2]["algo"] == trained.result["algo"]  # the policy fits the run's own environment
     states = jnp.asarray(contract.world(algo).behaviour_data(seed=9, episodes=30).at(1))
     for h in range(contract.HORIZON):
         key = jax.random.key(h)

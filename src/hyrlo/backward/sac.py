@@ -27,16 +27,27 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from hyrlo.backward.race import race_episodes
 from hyrlo.backward.reward_units import RewardUnits
 from hyrlo.core.access import Spec
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import LayerNormMLP, Whitened, pick
 from hyrlo.core.policies import Greedy, Policy, Softmax, SquashedGaussian
+from hyrlo.core.ranges import (
+    Count,
+    CountOrZero,
+    Finite,
+    NonNegative,
+    Options,
+    Positive,
+    PositiveShare,
+    Share,
+    ShareBelowOne,
+)
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.core.whitening import Whitening
 
 
 @dataclass(frozen=True)
-class SacConfig:
+class SacConfig(Options):
     """Soft actor-critic that collects several episodes at once."""
 
     expert: ClassVar[tuple[str, ...]] = (
@@ -44,69 +55,64 @@ class SacConfig:
         "last_learning_rate", "tau", "temperature", "entropy_in_backup", "average", "ends_at_horizon", "replay",
         "raw_rewards", "keep", "check", "temperature_rate", "without_noise", "clone",
     )  # fmt: skip
-    steps: int = 0
+    steps: CountOrZero = 0
     """Environment steps, without the last check (default: 5,000 for each of the first 100 steps of the horizon)."""
-    iterations: int = 40
+    iterations: Count = 40
     """Points of the curve, each with an evaluation and a checkpoint."""
-    episodes: int = 32
+    episodes: Count = 32
     """Episodes at a time, followed by updates."""
-    random_collections: int = 2
+    random_collections: Count = 2
     """Collections with uniform actions (after the switch) before the first update."""
-    utd: float = 0.5
+    utd: Positive = 0.5
     """Updates per collected transition."""
-    batch: int = 256
+    batch: Count = 256
     """Transitions per update."""
-    hidden: int = 128
+    hidden: Count = 128
     """Width of the hidden layers of actor and critics."""
-    layers: int = 2
+    layers: Count = 2
     """Number of hidden layers."""
     layer_norm: bool = True
     """Normalise the critics' hidden layers; without it, values can diverge."""
-    num_qs: int = 2
+    num_qs: Count = 2
     """Number of critics."""
-    num_min_qs: int = 0
+    num_min_qs: CountOrZero = 0
     """The target is the minimum over this many critics, drawn anew for each update; 0 takes all."""
     actor_value: Literal["min", "mean"] = "min"
     """Which value of the critics the actor maximises."""
-    actor_every: int = 2
+    actor_every: Count = 2
     """Updates of the critics per update of actor and temperature."""
-    gamma: float | None = None
+    gamma: Share | None = None
     """Discount (default: 1 − 1/H for horizons H from 50 to 100, 0.98 below and 0.99 above)."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Initial learning rate of actor, critics and temperature (Adam)."""
-    last_learning_rate: float = 0.1
+    last_learning_rate: Share = 0.1
     """Share of the learning rate that is left in the last iteration; it falls linearly."""
-    tau: float = 0.005
+    tau: PositiveShare = 0.005
     """Step size of the target critics towards the critics, per update."""
-    entropy: float | None = None
+    entropy: Finite | None = None
     """Target entropy: per dimension of an action vector (default −1), or as a share of log A for A actions (default 0.2)."""
-    temperature: float = 0.02
+    temperature: Positive = 0.02
     """Initial α."""
-    temperature_rate: float = 1.0
+    temperature_rate: NonNegative = 1.0
     """Learning rate of the temperature, in multiples of the others'."""
     entropy_in_backup: bool = False
     """Whether values include the entropy of later steps."""
-    average: float = 0.9995
+    average: ShareBelowOne = 0.9995
     """The policy is an exponential average of the actors with this decay; 0 takes the last actor."""
     ends_at_horizon: bool = False
     """Whether the last step is terminal, so that no value is bootstrapped after it."""
     raw_rewards: bool = False
     """Take rewards as they are, not in units of the returns seen."""
-    keep: int = 3
+    keep: Count = 3
     """The last actor is compared in the end with this many of the best ones before it."""
-    check: int = 16
+    check: Count = 16
     """Episodes of each policy in the first round of that comparison; the better half plays on."""
-    replay: int = 300_000
+    replay: Count = 300_000
     """Capacity of the replay buffer, in transitions."""
 
     def __post_init__(self) -> None:
-        check_positive(
-            self, "iterations", "episodes", "random_collections", "utd", "batch", "hidden", "num_qs",
-            "learning_rate", "tau", "temperature", "replay", "layers", "actor_every", "keep", "check",
-        )  # fmt: skip
-        if self.steps < 0:
-            raise HyrloError(f"steps is {self.steps}; give a number above 0, or 0 for the default")
-        if not 0 <= self.num_min_qs <= self.num_qs:
+        super().__post_init__()
+        if self.num_min_qs > self.num_qs:
             raise HyrloError(f"num_min_qs is {self.num_min_qs}; give at most num_qs, which is {self.num_qs}")
 
     def discount(self, horizon: int) -> float:
@@ -125,25 +131,17 @@ class SacConfig:
 class RollInSacConfig(SacConfig):
     """Soft actor-critic from a roll-in."""
 
-    utd: float = 0.45
-    temperature_rate: float = 10.0
-    from_start: float = 0.2
+    utd: Positive = 0.45
+    temperature_rate: NonNegative = 10.0
+    from_start: Share = 0.2
     """Share of episodes that the actor plays from step 0 on, besides those that switch there by chance."""
-    from_start_ahead: float = 0.7
+    from_start_ahead: Share = 0.7
     """The same once these episodes earn more than the roll-in: what is left to learn is then where the actor goes."""
-    without_noise: float = 0.5
+    without_noise: Share = 0.5
     """Share of episodes in which the actor takes its mean action."""
-    clone: int = 4
+    clone: CountOrZero = 4
     """Collections that the roll-in plays alone at first; the actor begins as a clone of it. With 0 it begins at random, after
     collections with uniform actions."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("from_start", "from_start_ahead", "without_noise"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise HyrloError(f"{name} is {getattr(self, name)}; give a share from 0 to 1")
-        if self.clone < 0:
-            raise HyrloError(f"clone is {self.clone}; give 0 or more")
 
     @property
     def race_episodes(self) -> int:

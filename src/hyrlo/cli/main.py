@@ -14,6 +14,8 @@ from hyrlo import __version__
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.memory import out_of_memory_in_one_line
 from hyrlo.core.names import nearest
+from hyrlo.core.plain import visible
+from hyrlo.core.signals import interrupts
 
 HELP = """\
 hyrlo: good policies from state-only logs plus online interaction
@@ -55,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         then = ", then --resume" if argv[0] == "train" else ""
         return _fail(f"{where}{error.strerror or error}; check the path, permissions and free space{then}")
     except KeyboardInterrupt:
-        print("stopped; the same command with --resume continues", file=sys.stderr)
+        print(interrupts.line(), file=sys.stderr)
         return 130
     except SystemExit as stop:
         return int(stop.code or 0)
@@ -70,10 +72,15 @@ def _run(command: str, argv: Sequence[str]) -> None:
 
 
 def _fail(message: str) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    interrupts.wait_if_leaving()
+    print("error: " + visible(" ".join(message.split())), file=sys.stderr)
     return 2
 
 
 def run() -> None:
-    sys.path.append("")  # the current folder, where the MODULE of gym:MODULE:ID is likely to lie
-    sys.exit(main())
+    interrupts.install()
+    try:
+        code = main()
+    finally:
+        interrupts.wait_if_leaving()
+    sys.exit(code)

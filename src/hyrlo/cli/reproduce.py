@@ -12,6 +12,7 @@ from hyrlo.cli.output import say
 from hyrlo.cli.parsing import parse
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.names import check_name
+from hyrlo.core.plain import visible
 from hyrlo.experiments.registry import TITLES
 from hyrlo.experiments.reproduce import reproduce
 
@@ -60,5 +61,5 @@ def command_reproduce(argv: Sequence[str]) -> None:
         args.first_seed,
         args.only,
     )
-    print(table)
+    print(visible(table))
     say(f"pictures and tables in {directory}")

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hyrlo.core import strict_json
 from hyrlo.core.errors import RunError
 
 TEMPORARY = re.compile(r"\.hyrlo-[0-9a-f]{32}\.tmp")
@@ -90,16 +91,16 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def parse_json(content: bytes) -> Any:
     """JSON from outside; the errors of all that can be wrong with it are one."""
     try:
-        return json.loads(content.decode())
-    except RecursionError as error:
-        raise DamagedFile("is nested too deeply") from error
-    except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
+        return strict_json.parse(content)
+    except ValueError as error:
         raise DamagedFile(f"cannot be read ({error})") from error
 
 
 def load_json(path: Path) -> Any:
     """The content of a JSON file, whatever it is; its checksum is left in, and not compared."""
     try:
+        if path.exists() and not path.is_file():
+            raise RunError(f"{path}: is not a file")
         return parse_json(path.read_bytes())
     except FileNotFoundError as error:
         raise RunError(f"{path}: no such file; is {path.parent} a hyrlo run directory?") from error

@@ -24,9 +24,9 @@ import numpy as np
 from jaxtyping import Float
 
 from hyrlo.core.access import TraceModel
-from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy
+from hyrlo.core.ranges import Count, InnerShare, Options
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances.two_sample import Comparison, TestConfig, compare
 from hyrlo.forward.fail import ForwardConfig, fail
@@ -37,28 +37,22 @@ Origin = Literal["", "new", "inherited"]
 
 
 @dataclass(frozen=True)
-class DiagnoseConfig:
+class DiagnoseConfig(Options):
     """Margins of a mismatch, and number of episodes and passes to find one."""
 
-    episodes: int = 4000
+    episodes: Count = 4000
     """Episodes of each policy, from which its states at every step are taken."""
-    passes: int = 2
+    passes: Count = 2
     """Number of forward passes, each with its own random numbers, where no run is given."""
-    level: float = 0.05
+    level: InnerShare = 0.05
     """Share of false alarms among the steps called different (Benjamini–Hochberg)."""
-    gap: float = 0.2
+    gap: InnerShare = 0.2
     """Excess mass of the data over the roll-in in some region that is flagged."""
-    missed: float = 0.05
+    missed: InnerShare = 0.05
     """Share of the data where the roll-in (almost) never goes that is flagged."""
-    growth: float = 0.05
+    growth: InnerShare = 0.05
     """Largest growth of a gap over the step before with which it still counts as inherited."""
     test: TestConfig = field(default_factory=TestConfig)
-
-    def __post_init__(self) -> None:
-        check_positive(self, "episodes", "passes")
-        for name in ("level", "gap", "missed", "growth"):
-            if not 0 < getattr(self, name) < 1:
-                raise HyrloError(f"{name} is {getattr(self, name)}; give a number between 0 and 1")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from hyrlo.core.access import Spec
 from hyrlo.core.files import write_atomically
@@ -87,7 +88,7 @@ def table(report: DiagnosisReport) -> Table:
             continue
         numbers = (row.gap, row.data_share, row.roll_in_share, row.js, row.missed)
         p_value = "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
-        flag = f"[red]⚑ {row.origin}[/red]" if row.flagged else "differs" if row.differs else ""
+        flag = Text(f"⚑ {row.origin}", style="red") if row.flagged else "differs" if row.differs else ""
         cells = (f"{row.mmd:.3f}", f"{row.floor:.3f}", p_value, *(f"{x:.2f}" for x in numbers))
         shown.add_row(str(row.step), f"{row.states:,}", *cells, flag)
     return shown

@@ -11,12 +11,13 @@ from hyrlo.core.errors import RunError
 from hyrlo.core.files import checksum_of, read_json
 from hyrlo.runs import metrics
 from hyrlo.runs.checkpoints import NAMES
+from hyrlo.runs.schema import check_result
 
 FILES = ("config.json", metrics.FILE, "policy.json", "policy.safetensors", "curve.png", "report.html", "result.json")
 """What hyrlo writes into a run directory, beside `checkpoint/`."""
 SEALED = ("config.json", metrics.FILE, "policy.json", "policy.safetensors")
 """The files whose checksums are in `files` of the result."""
-INCIDENTAL = ("versions", "code", "source", "command", "chosen", "timeout")
+INCIDENTAL = ("versions", "code", "machine", "resumed_with", "source", "command", "chosen", "timeout")
 """What two configs of the same run may differ in; data are compared by their fingerprint, a timeout changes no result."""
 
 
@@ -38,7 +39,7 @@ def checksums(path: Path) -> dict[str, str]:
 
 def read_result(path: Path) -> dict[str, Any]:
     """The result of a run that has ended; its other files must be those that it ended with."""
-    result = read_json(path / "result.json")
+    result = check_result(path / "result.json", read_json(path / "result.json"))
     there, here = result.pop("files", {}), checksums(path)
     for name in there:
         if there[name] != here.get(name):

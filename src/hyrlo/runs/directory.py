@@ -28,6 +28,7 @@ from hyrlo.runs.checkpoints import NAMES, Checkpoints
 from hyrlo.runs.contents import FILES, INCIDENTAL, check_files_are_own, checksums, identity, read_result
 from hyrlo.runs.lock import WriterLock
 from hyrlo.runs.progress import Progress
+from hyrlo.runs.schema import check_config, check_header
 
 State = TypeVar("State")
 FORMAT = 3
@@ -228,7 +229,7 @@ class RunDirectory(MemoryRun):
             if lost > 1 and not self.recovered:  # the first line is written before the first checkpoint
                 self.recover(f"{self.checkpoints.folder}: phase {name} has no checkpoint, and begins anew", phase=name)
         else:
-            about = found.about
+            about = check_header(self.checkpoints.folder / f"{name}.safetensors", found.about, len(phase.order))
             phase.state = jax.tree.unflatten(structure, found.leaves)
             phase.finished = about["finished"]
             model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
@@ -350,6 +351,7 @@ def read_config(
         check_format(path, config)
     config = verified(file, config)
     check_format(path, config)
+    check_config(path / "config.json", config)
     return config
 
 
@@ -378,6 +380,8 @@ def kept_policy(path: Path, name: str) -> Policy | None:
 def roll_in_of(path: Path) -> Policy:
     """The forward policy of a run: what `foobar` kept, or else the policy itself."""
     policy = kept_policy(path, "roll_in")
+    if policy is not None and not isinstance(policy, Policy):
+        raise RunError(f"{path / 'checkpoint' / 'roll_in.safetensors'}: does not hold a policy; train it anew")
     if policy is not None:
         return policy
     config = read_config(path, ["algo"]) if (path / "config.json").exists() else {}

@@ -19,7 +19,8 @@ from gymnasium.utils import RecordConstructorArgs
 from jaxtyping import Array, Float
 
 from hyrlo.core.errors import HyrloError
-from hyrlo.core.policies import Actions, Policy, Step, action_of
+from hyrlo.core.policies import Actions, Policy, Step, action_of, known_steps
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.envs.gym.answers import flattener
 from hyrlo.envs.gym.wrappers import action_converter
 from hyrlo.runs.directory import read_config, roll_in_of
@@ -122,6 +123,11 @@ class LearnedReset(gymnasium.Wrapper, RecordConstructorArgs):
         gymnasium.Wrapper.__init__(self, env)
         policy, own = read_roll_in(run_or_policy)
         self.horizon = _first(horizon, own, env.spec.max_episode_steps if env.spec else None)
+        known = known_steps(policy)
+        if known is not None and known < self.horizon:
+            raise HyrloError(
+                f"LearnedReset: horizon is {self.horizon}, but the policy is for {known} steps; give {known}"
+            )
         self.actor = Actor(policy, env)
         self.steps = 0
         """Steps taken in the environment, roll-ins included. Compare learners by this number."""
@@ -158,8 +164,7 @@ def _first(*horizons: int | None) -> int:
     """The first horizon that is known."""
     for horizon in horizons:
         if horizon is not None:
-            if horizon < 1:
-                raise HyrloError(f"LearnedReset: horizon is {horizon}; give at least 1")
+            check_value("LearnedReset: horizon", horizon, Count)
             return horizon
     raise HyrloError("LearnedReset: neither the run nor the environment has a horizon; give horizon")
 

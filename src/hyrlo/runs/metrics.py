@@ -9,6 +9,7 @@ from typing import Any
 
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import DamagedFile, parse_json, sealed, unsealed, write_atomically
+from hyrlo.runs.schema import check_line
 
 FILE = "metrics.jsonl"
 
@@ -24,7 +25,7 @@ def good_lines(folder: Path, run: str) -> tuple[list[dict[str, Any]], str]:
     path, good = folder / FILE, []
     for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else ()):
         try:
-            good.append(unsealed(parse_json(line), f"{run} {number}"))
+            good.append(check_line(f"{path}: line {number + 1}", unsealed(parse_json(line), f"{run} {number}")))
         except DamagedFile as error:
             return good, f"{path}: line {number + 1} {error}"
     return good, ""

@@ -9,6 +9,16 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
+
+from hyrlo.core.plain import visible
+
+
+class PlainConsole(Console):
+    """Prints text as it is, without markup or emoji codes; control characters are shown. Colour is `rich.text.Text`."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **{**options, "markup": False, "emoji": False})
 
 
 class Bar:
@@ -33,7 +43,7 @@ class Progress:
 
     def __init__(self, enabled: bool = True, label: str = "", console: Console | None = None):
         self.enabled, self.label = enabled, label
-        self.console = console or Console(stderr=True)
+        self.console = console or PlainConsole(stderr=True)
         self.scores = True
 
     def without_scores(self, label: str) -> Progress:
@@ -45,7 +55,7 @@ class Progress:
     def say(self, line: str) -> None:
         """A line that stays."""
         if self.enabled:
-            print(f"{self.label}{line}", file=self.console.file, flush=True)
+            print(visible(f"{self.label}{line}"), file=self.console.file, flush=True)
 
     @contextmanager
     def phase(self, name: str, total: int, finished: int) -> Iterator[Bar]:
@@ -55,19 +65,25 @@ class Progress:
             yield Bar(name, total, finished, self._print_line, self.scores)
         else:
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
+                TextColumn("{task.fields[note]}", markup=False),
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
             )
             with RichProgress(*columns, console=self.console) as bars:
-                task = bars.add_task(f"{self.label}{name:8s}", total=total, completed=finished, note="compiling")
+                task = bars.add_task(
+                    visible(f"{self.label}{name:8s}"), total=total, completed=finished, note="compiling"
+                )
                 show = lambda bar, note: bars.update(task, advance=1, note=note)  # noqa: E731
                 yield Bar(name, total, finished, show, self.scores)
 
     def _print_line(self, bar: Bar, note: str) -> None:
         if bar.finished % max(1, bar.total // 10) == 0 or bar.finished == bar.total:
-            print(f"{self.label}{bar.name} {bar.finished}/{bar.total}  {note}", file=self.console.file, flush=True)
+            print(
+                visible(f"{self.label}{bar.name} {bar.finished}/{bar.total}  {note}"),
+                file=self.console.file,
+                flush=True,
+            )

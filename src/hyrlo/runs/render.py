@@ -21,7 +21,7 @@ from hyrlo.core.policies import Policy
 from hyrlo.envs.gym.answers import describe
 from hyrlo.envs.world import World
 from hyrlo.runs.learned_reset import Actor
-from hyrlo.runs.training import load_run
+from hyrlo.runs.loading import load_run
 
 DEFAULT_FILE = "episode.gif"
 FPS = 30
@@ -37,12 +37,12 @@ class Rendered(NamedTuple):
     episode_return: float
 
 
-def render_run(path: str | Path, file: str | Path | None = None, seed: int = 0) -> Rendered:
+def render_run(path: str | Path, file: str | Path | None = None, seed: int = 0, trust: bool = False) -> Rendered:
     """Play one episode with the policy of a run, as it was saved, and write it as a GIF (`episode.gif` in the run)."""
     file = Path(path) / DEFAULT_FILE if file is None else Path(file)
     if file.suffix.lower() != ".gif":
         raise HyrloError(f"{file}: only GIF can be written; give a name that ends with .gif")
-    world, policy, _ = load_run(path)
+    world, policy, _ = load_run(path, trust=trust)
     frames, total, fps = _film(world, policy, seed, range(world.spec.horizon + 1), palette=True)
     duration = max(20, round(1000 / fps))  # viewers ignore durations below 20 ms
     with atomic_file(file) as target:

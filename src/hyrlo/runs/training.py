@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import platform
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,10 @@ from hyrlo.core.files import write_atomically
 from hyrlo.core.keys import Keys
 from hyrlo.core.memory import out_of_memory_in_one_line
 from hyrlo.core.names import check_name
-from hyrlo.core.policies import Policy, action_of, known_steps
+from hyrlo.core.policies import Policy
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
+from hyrlo.core.signals import interrupts
 from hyrlo.core.variants import Choice, has_option, with_options
 from hyrlo.data.readers import as_states, read_transitions
 from hyrlo.data.states import ObservationDataset
@@ -30,18 +29,15 @@ from hyrlo.envs import World, make, traits_of
 from hyrlo.runs import plots, report
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
-from hyrlo.runs.contents import read_result
 from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
 from hyrlo.runs.estimate import check_memory
+from hyrlo.runs.fit import misfit
 from hyrlo.runs.progress import Progress
-from hyrlo.runs.provenance import running_code
+from hyrlo.runs.provenance import machine, running_code, versions
+from hyrlo.runs.sessions import changes_since, note_session
 from hyrlo.runs.tensorboard import TensorBoard
 from hyrlo.theory.discounted import interactive_model
 
-LIBRARIES = (
-    "hyrlo", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "gymnasium-robotics", "mujoco",
-)  # fmt: skip
-"""The libraries whose versions a run records."""
 WORSE = 0.1
 """A policy is worse than its roll-in if its return is this share less."""
 DataSet = ObservationDataset | TransitionDataset
@@ -100,6 +96,7 @@ def train(
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
+    anyway: bool = False,
     curve_episodes: int | None = None,
     eval_episodes: int | None = None,
     callbacks: Sequence[Listener] = (),
@@ -118,6 +115,7 @@ def train(
         roll_in: For psdp-trace, cpi and distil: a policy, or the directory of a `fail` or `foobar` run.
         config: The algorithm's config, from `hyrlo.config`; by default what suits the world.
         out: Keep the run in this directory; `resume` continues one that was stopped.
+        anyway: Resume with other code, libraries, cores or machine as well, where the policy may be another one.
         curve_episodes: Episodes of each evaluation along the curve (default: the world's, 200 or 20).
         eval_episodes: Episodes of the final evaluation (default: the world's, 1000 or 100).
         callbacks: Called with each new line of metrics. If one returns True, `TrainingStopped` is raised; a run with
@@ -128,6 +126,8 @@ def train(
         cache: Keep compiled programs for later runs (docs/performance.md).
     """
     check_seed(seed)
+    check_value("curve_episodes", curve_episodes, Count | None)
+    check_value("eval_episodes", eval_episodes, Count | None)
     enable_compilation_cache(cache)
     check_name(algo, ALGORITHMS, "algorithm")
     data = _loaded(ALGORITHMS[algo], data)
@@ -143,7 +143,9 @@ def train(
     model = _model(algorithm, world)
     settings = _settings(algo, world, seed, config, described, curve_episodes, eval_episodes, command)
     keys = Keys.of_seed(seed)
-    run = _new_run(settings, keys.curve, out, resume, progress, [*callbacks, *_tensorboard(tensorboard, out)])
+    shown_progress = progress if isinstance(progress, Progress) else Progress(enabled=progress)
+    listeners = [*callbacks, *_tensorboard(tensorboard, out)]
+    run = _begin(settings, keys, shown_progress, listeners, out, resume, anyway)
     if isinstance(run, RunDirectory) and (result := run.finished()):
         return Trained(load_policy(run.path), run.replay_metrics(), result)
     try:
@@ -157,22 +159,30 @@ def train(
         run.release()
 
 
-def _new_run(
+def _begin(
     settings: dict[str, Any],
-    key: Any,
+    keys: Keys,
+    progress: Progress,
+    listeners: Sequence[Listener],
     out: str | Path | None,
     resume: bool,
-    progress: bool | Progress,
-    listeners: Sequence[Listener],
+    anyway: bool,
 ) -> MemoryRun:
-    """In a directory if there is one, else in memory."""
+    """Where the run reports: memory, or the directory `out`."""
     about: dict[str, Any] = {
-        "key": key,
+        "key": keys.curve,
         "curve_episodes": settings["curve_episodes"],
-        "progress": progress if isinstance(progress, Progress) else Progress(enabled=progress),
+        "progress": progress,
         "listeners": listeners,
     }
-    return MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
+    if out is None:
+        return MemoryRun(**about)
+    changes = changes_since(Path(out), settings, anyway) if resume else []
+    run = RunDirectory(Path(out), settings, resume=resume, **about)
+    interrupts.then("continue with --resume")
+    if run.resumed:
+        note_session(run, settings, changes)
+    return run
 
 
 def _settings(
@@ -201,6 +211,7 @@ def _settings(
         **({"command": command} if command else {}),
         "versions": versions(),
         "code": running_code(),
+        "machine": machine(),
     }
 
 
@@ -259,6 +270,8 @@ def _finish(run: MemoryRun, settings: dict[str, Any], model: TraceModel, policy:
     }
     check_metrics(result, "the final evaluation")
     if isinstance(run, RunDirectory):
+        if sessions := read_config(run.path).get("resumed_with"):
+            result["resumed_with"] = sessions
         save_policy(run.path, policy)
         title = f"{settings['algo']} on {settings['env']}, H = {settings['horizon']}"
         plots.curve(run.path / "curve.png", [run.metrics], title)
@@ -344,14 +357,8 @@ def _roll_in(algo: str, world: World, roll_in: Policy | str | Path | None) -> Po
     if not isinstance(roll_in, Policy):
         _check_actions(Path(roll_in), world)
         roll_in = roll_in_of(Path(roll_in))
-    spec, known = world.spec, known_steps(roll_in)
-    if known is not None and known < spec.horizon:
-        raise HyrloError(
-            f"--roll-in: has policies for {known} steps; horizon is {spec.horizon}: give --horizon {known}"
-        )
-    action = action_of(roll_in, spec.observation_size)
-    if action is None or action.shape != spec.no_actions(1).shape:
-        raise HyrloError(f"--roll-in: is a policy for other states or actions than those of {world.name}; give another")
+    if problem := misfit(roll_in, world.spec, world.name):
+        raise HyrloError(f"--roll-in: {problem}")
     return roll_in
 
 
@@ -384,33 +391,3 @@ def _function_in(config: Any) -> str | None:
         if dataclasses.is_dataclass(value) and (name := _function_in(value)):
             return name
     return None
-
-
-def load_run(path: str | Path, world: World | None = None) -> tuple[World, Policy, dict[str, Any]]:
-    """The world, the policy and the config of a finished run; give the `world` if it was made from an object."""
-    settings = read_config(Path(path))
-    try:
-        world = world or make(settings["env"], settings["horizon"], **settings["env_options"])
-    except (TypeError, ValueError) as error:
-        raise HyrloError(f"{Path(path) / 'config.json'}: does not describe an environment ({error})") from error
-    if not (Path(path) / "policy.json").exists():
-        raise HyrloError(f"{path}: the run has not finished, so it has no policy yet; continue it with --resume")
-    policy = load_policy(path)
-    if (Path(path) / "result.json").exists():
-        read_result(Path(path))
-    return world, policy, settings
-
-
-def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0, world: World | None = None) -> Evaluation:
-    """Evaluate a run's policy on fresh episodes; give the `world` if it was made from an object."""
-    enable_compilation_cache()
-    world, policy, _ = load_run(path, world)
-    return evaluate(world.trace_model(), policy, Keys.of_seed(seed).fresh_evaluation, episodes)
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):  # an extra that is not installed
-            found[name] = version(name)
-    return found

@@ -17,6 +17,7 @@ import gymnasium
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import DataError, HyrloError
 from hyrlo.core.memory import require_memory
+from hyrlo.core.ranges import Count, Options
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.gym.answers import describe
@@ -43,10 +44,10 @@ ENV_MEMORY, WORKER_MEMORY = 2**14, 2**25
 
 
 @dataclass(frozen=True)
-class GymConfig:
+class GymConfig(Options):
     """How a Gymnasium environment is made and played."""
 
-    num_envs: int = 16
+    num_envs: Count = 16
     """Episodes at a time; more amortise the policy better."""
     asynchronous: bool = False
     """Each environment in a worker process: for environments whose step takes far longer than a message, 0.1 ms."""
@@ -56,8 +57,7 @@ class GymConfig:
     """Seconds that one reset or step may take (default: any time)."""
 
     def __post_init__(self) -> None:
-        if self.num_envs < 1:
-            raise HyrloError(f"num_envs is {self.num_envs}; give at least 1")
+        super().__post_init__()
         if self.timeout is not None and not 0 < self.timeout <= LONGEST_TIMEOUT:
             raise HyrloError(f"timeout is {self.timeout}; give seconds above 0, at most {LONGEST_TIMEOUT:,}")
         self.arguments()
