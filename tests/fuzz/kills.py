@@ -87,8 +87,13 @@ def campaign(kills: int, seed: int) -> int:
             session(variant, out, None)
             same = policy(out) == expected
             differing += not same
-            print(f"{variant}: {done} kills, {damaged} checkpoints damaged{'' if same else ', ANOTHER POLICY'}", flush=True)
-    print(f"{done} kills in {number} runs of {len(whole)} variants, {damaged} checkpoints damaged: {differing} policies differ")
+            print(
+                f"{variant}: {done} kills, {damaged} checkpoints damaged{'' if same else ', ANOTHER POLICY'}",
+                flush=True,
+            )
+    print(
+        f"{done} kills in {number} runs of {len(whole)} variants, {damaged} checkpoints damaged: {differing} policies differ"
+    )
     return differing
 
 

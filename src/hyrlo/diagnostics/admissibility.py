@@ -17,7 +17,7 @@ TV(d_h, μ_h) ≤ TV(d_{h−1}, μ_{h−1}). So a flagged step whose gap is no l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,8 +28,10 @@ from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy
 from hyrlo.core.ranges import Count, InnerShare, Options
 from hyrlo.data.states import ObservationDataset
+from hyrlo.distances import StateUnits
 from hyrlo.distances.two_sample import Comparison, TestConfig, compare
 from hyrlo.forward.fail import ForwardConfig, fail
+from hyrlo.forward.lost import NAMED, differing
 from hyrlo.runs.directory import MemoryRun
 from hyrlo.runs.progress import Progress
 
@@ -86,6 +88,8 @@ class StepReport:
     flagged: bool
     origin: Origin
     """Origin of a flag: `new` where the mismatch grows, `inherited` where it is no larger than at the step before."""
+    dimensions: tuple[int, ...] = ()
+    """Of a flagged step: the dimensions of the states that differ most, first the worst."""
 
 
 def forward_passes(
@@ -117,11 +121,19 @@ def reach(
     model: TraceModel, data: ObservationDataset, policies: dict[str, Policy], config: DiagnoseConfig, seed: int = 0
 ) -> list[StepReport]:
     """How close each policy comes to the data at every step, on fresh episodes."""
-    compared = {}
+    compared, states = {}, {}
     for number, (name, policy) in enumerate(policies.items()):
-        states = roll_in_states(model, policy, config.episodes, 2_000_000 + 1000 * number + seed)
-        compared[name] = compare(states, data.steps, config.test, seed, model.spec.ends)
-    return step_reports(compared, data, config)
+        states[name] = roll_in_states(model, policy, config.episodes, 2_000_000 + 1000 * number + seed)
+        compared[name] = compare(states[name], data.steps, config.test, seed, model.spec.ends)
+    units = StateUnits.of_steps(data.steps, model.spec.ends)
+    return [
+        replace(
+            row, dimensions=tuple(differing(units, states[row.policy][row.step], data.at(row.step))[:NAMED].tolist())
+        )
+        if row.flagged and row.states
+        else row
+        for row in step_reports(compared, data, config)
+    ]
 
 
 def step_reports(compared: dict[str, Comparison], data: ObservationDataset, config: DiagnoseConfig) -> list[StepReport]:

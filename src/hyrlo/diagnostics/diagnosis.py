@@ -18,7 +18,7 @@ from hyrlo.data.readers import as_states
 from hyrlo.data.states import ObservationDataset
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, StepReport, forward_passes, reach
 from hyrlo.diagnostics.report import DiagnosisReport, describe_data
-from hyrlo.diagnostics.verdict import about_data, advice, verdict
+from hyrlo.diagnostics.verdict import about_data, advice, alarming, verdict
 from hyrlo.envs import World
 from hyrlo.forward.fail import ForwardConfig
 from hyrlo.runs.directory import read_config, roll_in_of
@@ -140,6 +140,7 @@ def _report(
         steps=steps,
         verdict=[*notes, *verdict(steps, config, path), *about_data(rows)],
         advice=advice(steps, config, world.name, path, spec),
+        alarming=alarming(steps, config, path),
     )
 
 

@@ -94,7 +94,7 @@ def html(report: dict[str, Any], pictures: dict[str, bytes]) -> str:
         }
         for row in report["steps"]
     ]
-    body = f"""<section class="verdict{" bad" if report["flagged"] else ""}"><p><b>{first}</b></p>
+    body = f"""<section class="verdict{" bad" if report["alarming"] else ""}"><p><b>{first}</b></p>
 <ul>{"".join(f"<li>{line}</li>" for line in rest)}</ul></section>
 <h2>What to do next</h2><ul>{"".join(f"<li>{prose(line)}</li>" for line in report["advice"])}</ul>
 <h2>Step by step</h2><div class="pictures">{figures}</div>

@@ -41,6 +41,8 @@ class DiagnosisReport:
     steps: list[StepReport]
     verdict: list[str]
     advice: list[str]
+    alarming: bool = False
+    """Whether the flags call for something to be done."""
 
     @property
     def flagged(self) -> list[int]:
