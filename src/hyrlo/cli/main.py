@@ -12,6 +12,7 @@ from importlib import import_module
 
 from hyrlo import __version__
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.memory import out_of_memory_in_one_line
 from hyrlo.core.names import nearest
 
 HELP = """\
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif argv[0] == "--version":
             print(__version__)
         else:
-            _run(argv[0], argv[1:])
+            with out_of_memory_in_one_line(f"hyrlo {argv[0]}"):
+                _run(argv[0], argv[1:])
         return 0
     except HyrloError as error:
         return _fail(str(error))

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.errors import AccessError
+from hyrlo.core.memory import require_memory
 from hyrlo.core.policies import Actions, Policy, Uniform, UniformBox
 
 Steps = int | tuple[int, ...] | Int[np.ndarray, "k n"]
@@ -175,6 +176,7 @@ class Evaluation(NamedTuple):
 
 def evaluate(model: TraceModel, policy: Policy, key: PRNGKeyArray, episodes: int) -> Evaluation:
     """Play `episodes` with a ledger of their own."""
+    require_memory(episodes * 8 * model.spec.observation_size, f"{episodes:,} episodes of evaluation", "give fewer")
     batch = model.evaluation().rollout(key, policy, episodes)
     success = None if batch.success is None else float(batch.success.mean())
     return Evaluation(float(batch.returns.mean()), success, episodes)

@@ -44,5 +44,5 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError as error:
         raise RunError(f"{path}: no such file; is {path.parent} a hyrlo run directory?") from error
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise RunError(f"{path}: cannot be read ({error})") from error

@@ -8,10 +8,15 @@ from jaxtyping import Float, Int
 from hyrlo.core.errors import DataError
 
 
-def as_float32(array: np.ndarray, name: str, source: str) -> Float[np.ndarray, ...]:
-    """A numeric array as float32; too large values become infinite."""
+def check_numeric(array: np.ndarray, name: str, source: str) -> None:
+    """Reject text, objects, dates and complex numbers."""
     if array.dtype.kind not in "fiub":
         raise DataError(f"{source}: {name} has dtype {array.dtype}; it must be a numeric array")
+
+
+def as_float32(array: np.ndarray, name: str, source: str) -> Float[np.ndarray, ...]:
+    """A numeric array as float32; too large values become infinite."""
+    check_numeric(array, name, source)
     with np.errstate(over="ignore"):
         return array.astype(np.float32, copy=False)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
+import re
 import shutil
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +20,9 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, Shaped
 
 from hyrlo.core.errors import DataError
+from hyrlo.core.memory import require_memory
 from hyrlo.data.arrays import as_float32
+from hyrlo.data.bounds import COPY, check_size
 from hyrlo.data.formats import MINARI, OBSERVATIONS, first_line, optional_modules
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
@@ -42,10 +46,10 @@ class Spaces(NamedTuple):
 class EpisodeTuples(NamedTuple):
     """The tuples of one episode, in order."""
 
-    states: Float[np.ndarray, "t obs"]
+    states: Shaped[np.ndarray, "t obs"]
     actions: Int[np.ndarray, " t"] | Float[np.ndarray, "t act"]
     rewards: Float[np.ndarray, " t"]
-    next_states: Float[np.ndarray, "t obs"]
+    next_states: Shaped[np.ndarray, "t obs"]
     terminations: Bool[np.ndarray, " t"]
 
 
@@ -67,21 +71,16 @@ def _read(dataset_id: str, max_episodes: int | None, read: Callable[[str, Spaces
     """What `read` makes of each of the first episodes, of their names, spaces and columns."""
     source = MINARI + dataset_id
     minari, storage, _ = optional_modules("minari", source, "minari", "minari.storage", "h5py")
-    if not dataset_id or not (storage.get_dataset_path(dataset_id) / "data").is_dir():
-        raise DataError(
-            f"{source}: not among the local data sets in {storage.get_dataset_path()}; "
-            f"`minari download {dataset_id or 'ID'}` fetches it, MINARI_DATASETS_PATH says where they are"
-        )
+    path = _folder(dataset_id, storage.get_dataset_path(), source)
     try:
-        with _without_warnings():
-            dataset = minari.load_dataset(dataset_id)
-        count = min(dataset.total_episodes, max_episodes or dataset.total_episodes)
-        if count == 0:
+        metadata = json.loads((path / "metadata.json").read_text())
+        _check_metadata(metadata, minari.supported_dataset_versions, source)
+        count = min(metadata["total_episodes"], max_episodes or metadata["total_episodes"])
+        if count < 1:
             raise DataError(f"{source}: holds no episodes")
-        metadata = json.loads((dataset.storage.data_path / "metadata.json").read_text())
-        found = _spaces(dataset.storage, metadata)
-        episodes = enumerate(_episodes(metadata["data_format"], dataset.storage.data_path, count))
-        return [read(f"{source}, episode {i}", found, columns) for i, columns in episodes]
+        found = _spaces(metadata)
+        with closing(_episodes(source, metadata["data_format"], path, count)) as episodes:  # and with it, its file
+            return [read(f"{source}, episode {i}", found, columns) for i, columns in enumerate(episodes)]
     except DataError:
         raise
     except Exception as error:  # a damaged file makes Minari, HDF5 or Arrow raise anything
@@ -91,23 +90,50 @@ def _read(dataset_id: str, max_episodes: int | None, read: Callable[[str, Spaces
         ) from error
 
 
+def _folder(dataset_id: str, root: Path, source: str) -> Path:
+    """The folder with the files of a data set. The names in an id are folders below Minari's own, and no others."""
+    parts = dataset_id.split("/")
+    if dataset_id and not all(re.fullmatch(r"[-.\w]*[-\w]", part) for part in parts):
+        raise DataError(f"{source}: is not a Minari id; give one like NAME-v0 or NAMESPACE/NAME-v0")
+    path = root / dataset_id / "data"
+    if not dataset_id or not path.is_dir():
+        raise DataError(
+            f"{source}: not among the local data sets in {root}; "
+            f"`minari download {dataset_id or 'ID'}` fetches it, MINARI_DATASETS_PATH says where they are"
+        )
+    inside = (root / dataset_id).resolve()
+    for file in path.rglob("*"):
+        if file.is_symlink() and not file.resolve().is_relative_to(inside):
+            raise DataError(f"{source}: {file.name} is a link out of the data set; put the file itself there")
+    return path
+
+
+def _check_metadata(metadata: Any, versions: Collection[str], source: str) -> None:
+    """Minari takes spaces that a data set does not state from an environment, which may run code that the file names."""
+    if metadata["minari_version"] not in versions:
+        raise ValueError(f"it was written by Minari {metadata['minari_version']}")
+    if not all(isinstance(metadata.get(name), str) for name in ("observation_space", "action_space")):
+        raise DataError(f"{source}: does not state its spaces; write it with observation_space and action_space")
+
+
 def states_of_episodes(
-    episodes: Sequence[Float[np.ndarray, "t obs"]], source: str, check_finite: bool
+    episodes: Sequence[Shaped[np.ndarray, "t obs"]], source: str, check_finite: bool
 ) -> ObservationDataset:
     """Step h holds the states of the episodes that are longer than h."""
     timesteps = np.concatenate([np.arange(len(episode)) for episode in episodes])
     return ObservationDataset.from_unpaired(np.concatenate(episodes), timesteps, source, check_finite)
 
 
-def _spaces(storage: Any, metadata: dict[str, Any]) -> Spaces:
-    observations = storage.observation_space
-    if "observation_space" in metadata:
-        observations = _in_written_order(observations, json.loads(metadata["observation_space"]))
-    return Spaces(observations, storage.action_space)
+def _spaces(metadata: dict[str, Any]) -> Spaces:
+    (parsing,) = optional_modules("minari", MINARI, "minari.serialization")
+    with _without_warnings():
+        written = [json.loads(metadata[name]) for name in ("observation_space", "action_space")]
+        observations, actions = (parsing.deserialize_space(space) for space in written)
+    return Spaces(_in_written_order(observations, written[0]), actions)
 
 
-def _states(source: str, found: Spaces, columns: Columns) -> Float[np.ndarray, "t obs"]:
-    return as_float32(_flattened(source, found.observations, columns(OBSERVATIONS)), OBSERVATIONS, source)
+def _states(source: str, found: Spaces, columns: Columns) -> Shaped[np.ndarray, "t obs"]:
+    return _flattened(source, found.observations, columns(OBSERVATIONS))
 
 
 def _tuples(source: str, found: Spaces, columns: Columns) -> EpisodeTuples:
@@ -132,37 +158,74 @@ def _unit_actions(
     return np.clip(2 * (vectors - low) / np.where(high > low, high - low, 1) - 1, -1, 1)
 
 
-def _episodes(data_format: str, path: Path, count: int) -> Iterator[Columns]:
+def _episodes(source: str, data_format: str, path: Path, count: int) -> Generator[Columns]:
     """The first `count` episodes, from the files themselves: Minari's own reader loads actions too."""
+    if data_format not in ("hdf5", "arrow", "parquet"):
+        raise DataError(f"{source}: is stored as {data_format!r}; write it as hdf5, arrow or parquet")
+    stored = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     read = _hdf5_episodes if data_format == "hdf5" else partial(_arrow_episodes, data_format)
-    return read(path, count)
+    return read(path, count, Budget(source, stored))
 
 
-def _hdf5_episodes(path: Path, count: int) -> Iterator[Columns]:
+class Budget:
+    """Adds up what is read of a data set, against its size on disk and the free memory."""
+
+    def __init__(self, source: str, stored: int):
+        self.source, self.stored, self.size, self.numbers = source, stored, 0, 0
+
+    def spend(self, size: int, numbers: int) -> None:
+        self.size, self.numbers = self.size + size, self.numbers + numbers
+        check_size(self.size, self.numbers, self.stored, self.source, "its episodes")
+
+
+def _hdf5_episodes(path: Path, count: int, budget: Budget) -> Generator[Columns]:
     with importlib.import_module("h5py").File(path / "main_data.hdf5", "r") as file:
         for i in range(count):
-            yield partial(_hdf5_column, file[f"episode_{i}"])
+            yield partial(_hdf5_column, _own(file, f"episode_{i}", budget.source), budget)
 
 
-def _hdf5_column(episode: Any, name: str) -> Leaf:
-    return partial(_hdf5_leaf, episode[name])
+def _hdf5_column(episode: Any, budget: Budget, name: str) -> Leaf:
+    return partial(_hdf5_leaf, _own(episode, name, budget.source), budget)
 
 
-def _hdf5_leaf(node: Any, place: Place) -> np.ndarray:
+def _hdf5_leaf(node: Any, budget: Budget, place: Place) -> np.ndarray:
     for key in place:
-        node = node[key if isinstance(key, str) else f"_index_{key}"]
+        node = _own(node, key if isinstance(key, str) else f"_index_{key}", budget.source)
+    if node.external or node.is_virtual:
+        raise DataError(f"{budget.source}: {node.name} lies in other files; store the numbers in the data set itself")
+    if node.dtype.kind not in "fiub":
+        return node[:0]  # refused for its type
+    chunk = math.prod(node.chunks or ())  # read and unpacked whole
+    budget.spend(max(node.size, chunk) * node.dtype.itemsize, node.size)
     return node[()]
 
 
-def _arrow_episodes(data_format: str, path: Path, count: int) -> Iterator[Columns]:
+def _own(group: Any, key: str, source: str) -> Any:
+    """What the file itself has under this name: a link may lead to any other file."""
+    link = group.get(key, getlink=True)
+    if link is not None and type(link).__name__ != "HardLink":
+        raise DataError(f"{source}: {key} is a link to another place; store the numbers there instead")
+    return group[key]
+
+
+def _arrow_episodes(data_format: str, path: Path, count: int, budget: Budget) -> Generator[Columns]:
     (dataset,) = optional_modules("parquet", str(path), "pyarrow.dataset")
     for i in range(count):
         files = dataset.dataset(path / str(i), format=data_format, ignore_prefixes=["_", ".", "metadata.json"])
-        yield partial(_arrow_column, files)
+        yield partial(_arrow_column, files, budget)
 
 
-def _arrow_column(files: Any, name: str) -> Leaf:
+def _arrow_column(files: Any, budget: Budget, name: str) -> Leaf:
+    numbers = files.count_rows() * _width(files.schema.field(name).type)
+    budget.spend(numbers * np.dtype(np.float64).itemsize, numbers)
     return partial(_arrow_leaf, files.to_table(columns=[name])[name].combine_chunks())
+
+
+def _width(kind: Any) -> int:
+    """How many numbers a row has."""
+    if hasattr(kind, "list_size"):
+        return kind.list_size * _width(kind.value_type)
+    return sum(_width(kind.field(i).type) for i in range(kind.num_fields)) if kind.num_fields else 1
 
 
 def _arrow_leaf(node: Any, place: Place) -> np.ndarray:
@@ -204,6 +267,10 @@ def _one_hot(
     source: str, space: spaces.Discrete | spaces.MultiDiscrete, values: Shaped[np.ndarray, "t k"]
 ) -> Bool[np.ndarray, "t obs"]:
     sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    numbers = len(values) * sum(sizes.tolist())
+    require_memory(
+        numbers * COPY, f"{source}: one-hot observations in {type(space).__name__}", "write vectors", DataError
+    )
     choices = zip(values.T, np.ravel(space.start), sizes, strict=True)
     hot = np.concatenate([chosen[:, None] == start + np.arange(size) for chosen, start, size in choices], axis=1)
     known = hot.sum(axis=1) == len(sizes)

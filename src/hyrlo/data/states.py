@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from jaxtyping import Array, Float
 
 from hyrlo.core.errors import DataError
 from hyrlo.core.files import atomic_file
-from hyrlo.data.arrays import as_float32, check_timesteps, rows_by_step
+from hyrlo.data.arrays import as_float32, check_numeric, check_timesteps, rows_by_step
 from hyrlo.data.formats import OBSERVATIONS, TIMESTEPS
 from hyrlo.data.npz import read_arrays
+from hyrlo.data.precision import check_precision
 
 Padded = tuple[Float[Array, "m obs"], Float[Array, " m"]]
 """The states of a step, padded to the size of the largest step, and weights that leave the padding out."""
@@ -64,14 +66,18 @@ class ObservationDataset:
         cls, observations: np.ndarray, source: str = "data", check_finite: bool = True
     ) -> ObservationDataset:
         """From an array `(N, H+1, *obs)`."""
-        observations = as_float32(observations, "observations", source)
+        check_numeric(observations, "observations", source)
         if observations.ndim < 3:
             raise DataError(
                 f"{source}: observations has shape {observations.shape}; trajectories are (N, H+1, *obs), "
                 "unpaired states are (M, *obs) with an integer array timesteps (M,)"
             )
         n, length = observations.shape[:2]
-        flat = observations.reshape(n, length, int(np.prod(observations.shape[2:])))
+        if observations.size == 0:  # a header can declare any number of empty steps, and two are enough to refuse them
+            length = min(length, 2)
+        flat = observations[:, :length].reshape(n, length, math.prod(observations.shape[2:]))
+        check_precision(flat.reshape(n * length, flat.shape[2]), source)
+        flat = as_float32(flat, "observations", source)
         return cls(tuple(flat[:, h] for h in range(length)), source, check_finite)
 
     @classmethod
@@ -79,14 +85,16 @@ class ObservationDataset:
         cls, observations: np.ndarray, timesteps: np.ndarray, source: str = "data", check_finite: bool = True
     ) -> ObservationDataset:
         """From states `(M, *obs)` in any order and the integer timestep of each."""
-        observations = as_float32(observations, "observations", source)
+        check_numeric(observations, "observations", source)
         check_timesteps(timesteps, source)
         if observations.ndim < 2 or timesteps.shape != observations.shape[:1]:
             raise DataError(
                 f"{source}: observations {observations.shape} and timesteps {timesteps.shape} do not fit; "
                 "give (M, *obs) and (M,)"
             )
-        flat = observations.reshape(len(observations), int(np.prod(observations.shape[1:])))
+        flat = observations.reshape(len(observations), math.prod(observations.shape[1:]))
+        check_precision(flat, source)
+        flat = as_float32(flat, "observations", source)
         return cls(tuple(flat[rows] for rows in rows_by_step(timesteps, source)), source, check_finite)
 
     @classmethod

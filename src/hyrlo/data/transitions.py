@@ -6,6 +6,7 @@ HyQ and RLPD learn from these; `observations()` keeps the states alone.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +21,7 @@ from hyrlo.core.files import atomic_file
 from hyrlo.data.arrays import as_float32, check_timesteps, rows_by_step
 from hyrlo.data.formats import is_npz
 from hyrlo.data.npz import array_names, read_arrays
+from hyrlo.data.precision import check_precision
 from hyrlo.data.states import ObservationDataset, refuse_max_episodes
 
 TRAJECTORY_ARRAYS = ("observations", "actions", "rewards")
@@ -145,6 +147,7 @@ class TransitionDataset:
                 raise DataError(
                     f"{source}: {name} has shape {array.shape}, but observations {observations.shape} need {expected}"
                 )
+        check_precision(rewards.reshape(-1, 1), source, ["rewards"])
         running = np.cumsum(flags != 0, axis=1) - (flags != 0) == 0
         steps = (
             Transitions(states[h][rows], actions[rows, h], rewards[rows, h], states[h + 1][rows], flags[rows, h])
@@ -185,7 +188,10 @@ class TransitionDataset:
                 f"{next_observations.shape}, timesteps {timesteps.shape} and terminals {flags.shape} do not fit; "
                 "give (M, *obs) and (M,)"
             )
-        flat = (len(observations), int(np.prod(shape[1:])))
+        flat = (len(observations), math.prod(shape[1:]))
+        check_precision(observations.reshape(flat), source)
+        check_precision(next_observations.reshape(flat), source)
+        check_precision(rewards[:, None], source, ["rewards"])
         arrays = (observations.reshape(flat), actions, rewards, next_observations.reshape(flat), flags)
         rows = rows_by_step(timesteps, source, "transitions", beyond=1)
         return cls(tuple(Transitions(*(a[step] for a in arrays)) for step in rows), source, check_finite)

@@ -22,10 +22,11 @@ from jaxtyping import Bool, Float
 
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError
+from hyrlo.envs.gym.answers import describe
 from hyrlo.envs.gym.model import GymTraceModel
 from hyrlo.envs.gym.sources import load_libraries
 from hyrlo.envs.gym.vector import News, Vector
-from hyrlo.envs.gym.wrappers import Start, describe
+from hyrlo.envs.gym.wrappers import Start
 from hyrlo.envs.world import SIMULATED, World
 
 if TYPE_CHECKING:

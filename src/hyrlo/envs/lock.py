@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.keys import Keys
+from hyrlo.core.memory import require_memory
 from hyrlo.core.policies import Step
 
 LATENTS = 3
@@ -82,6 +83,9 @@ class Lock(eqx.Module):
             raise HyrloError(f"lock-adversarial: horizon is {horizon}; its first two steps differ, so give at least 2")
         used = LATENTS + horizon + 1
         size = 2 ** int(np.ceil(np.log2(used)))
+        require_memory(
+            12 * size * size, f"lock: horizon {horizon:,}, states of {size:,} numbers", "give a smaller horizon"
+        )
         combination = np.random.default_rng(config.seed).integers(config.actions, size=(horizon, 2))
         hadamard = jnp.asarray(scipy.linalg.hadamard(size)[:used], jnp.float32)
         return cls(jnp.asarray(combination), hadamard, horizon, config, adversarial)
@@ -191,11 +195,17 @@ def _behave(lock: Lock, key: PRNGKeyArray, n: int, epsilon: float) -> tuple[Arra
     return observations, actions[:-1], rewards[:-1]
 
 
+def _check_memory(lock: Lock, episodes: int) -> None:
+    size = 8 * (lock.horizon + 1) * lock.hadamard.shape[1]  # in JAX and in NumPy
+    require_memory(episodes * size, f"lock: {episodes:,} episodes of data", "give fewer")
+
+
 def behaviour_trajectories(
     lock: Lock, key: PRNGKeyArray, episodes: int, epsilon: float | None = None
 ) -> tuple[Float[np.ndarray, "n steps obs"], Int[np.ndarray, "n horizon"], Float[np.ndarray, "n horizon"]]:
     """H + 1 states, H actions and H rewards of the ε-greedy behaviour policy (ε = 1/H by default)."""
     epsilon = 1 / lock.horizon if epsilon is None else epsilon
+    _check_memory(lock, episodes)
     observations, actions, rewards = (np.asarray(x) for x in _behave(lock, key, episodes, epsilon))
     return observations.transpose(1, 0, 2), actions.T, rewards.T
 
@@ -218,6 +228,7 @@ def _draw_states(lock: Lock, key: PRNGKeyArray, n: int, occupancy: Float[Array, 
 
 def inadmissible_observations(lock: Lock, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "steps n obs"]:
     """`n` states of every step from `inadmissible_occupancy`, drawn independently: there are no trajectories."""
+    _check_memory(lock, n)
     return np.asarray(_draw_states(lock, key, n, jnp.asarray(inadmissible_occupancy(lock))))
 
 

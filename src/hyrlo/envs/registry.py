@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.memory import require_memory
 from hyrlo.core.names import check_name, load_object, nearest
 from hyrlo.envs.world import Traits, World
 
@@ -21,6 +22,10 @@ GYM, CUSTOM = "gym:", "custom:"
 """How the names of Gymnasium environments begin, and of those that are known by no name."""
 FROM_OBJECT = "from_object"
 """The option of worlds that were made from an environment object: a name alone does not make them again."""
+
+
+LEAST_STEP = 64
+"""Bytes of a step of the smallest world."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,8 @@ def make(
     environment = find(source)
     kind = environment.config_class()
     check_options(source, options, kind)
+    if horizon is not None:  # of every step at least a state is kept
+        require_memory(horizon * LEAST_STEP, f"{source}: horizon {horizon:,}", "give a smaller --horizon")
     if isinstance(options.get("kwargs"), dict):
         options["kwargs"] = json.dumps(options["kwargs"])
     config = None if kind is None else kind(**options)

@@ -337,7 +337,8 @@ def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -
         for key in [*old, *(k for k in new if k not in old)]:
             if common and not (key in old and key in new):
                 continue
-            if key in ("versions", "code", "source", "command", "chosen"):  # data are compared by their fingerprint
+            # Data are compared by their fingerprint; a timeout changes no result.
+            if key in ("versions", "code", "source", "command", "chosen", "timeout"):
                 continue
             inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."), common)
             if inner:

@@ -20,7 +20,8 @@ from jaxtyping import Array, Float
 
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import Actions, Policy, Step, action_of
-from hyrlo.envs.gym.wrappers import action_converter, flattener
+from hyrlo.envs.gym.answers import flattener
+from hyrlo.envs.gym.wrappers import action_converter
 from hyrlo.runs.directory import read_config, roll_in_of
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.files import atomic_file
 from hyrlo.core.policies import Policy
-from hyrlo.envs.gym.wrappers import describe
+from hyrlo.envs.gym.answers import describe
 from hyrlo.envs.world import World
 from hyrlo.runs.learned_reset import Actor
 from hyrlo.runs.training import load_run

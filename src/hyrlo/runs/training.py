@@ -18,6 +18,7 @@ from hyrlo.core.access import Evaluation, TraceModel, evaluate
 from hyrlo.core.errors import HyrloError, check_finite, check_seed
 from hyrlo.core.files import write_json
 from hyrlo.core.keys import Keys
+from hyrlo.core.memory import out_of_memory_in_one_line
 from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy, action_of, known_steps
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
@@ -30,6 +31,7 @@ from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
 from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
+from hyrlo.runs.estimate import check_memory
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.provenance import running_code
 from hyrlo.runs.tensorboard import TensorBoard
@@ -133,6 +135,7 @@ def train(
     algorithm = _algorithm(algo, world)
     config = default_config(algo, world=world) if config is None else config
     check_finite(config)
+    check_memory(world.spec, config, curve_episodes=curve_episodes or 0, eval_episodes=eval_episodes or 0)
     if out is not None and (name := _function_in(config)):
         raise HyrloError(f"{name} is a function, which a run directory cannot keep; leave out `out`")
     described, source = _source(algorithm, world, data, roll_in, config, seed)
@@ -149,13 +152,26 @@ def train(
     if isinstance(run, RunDirectory) and (result := run.finished()):
         return Trained(load_policy(run.path), run.replay_metrics(), result)
     try:
-        policy = algorithm.train(model, source, config, keys.train, run)
+        policy, final = _learned(algorithm, model, source, config, keys, run, settings)
     except HyrloError:
         if isinstance(run, RunDirectory):
             run.withdraw()
         raise
-    final = evaluate(model, policy, keys.evaluation, settings["eval_episodes"])
     return Trained(policy, run.metrics, _finish(run, settings, model, policy, final))
+
+
+def _learned(
+    algorithm: Algorithm,
+    model: TraceModel,
+    source: Any,
+    config: Any,
+    keys: Keys,
+    run: MemoryRun,
+    settings: dict[str, Any],
+) -> tuple[Policy, Evaluation]:
+    with out_of_memory_in_one_line(f"{algorithm.name} on {settings['env']}"):
+        policy = algorithm.train(model, source, config, keys.train, run)
+        return policy, evaluate(model, policy, keys.evaluation, settings["eval_episodes"])
 
 
 def _settings(

@@ -19,6 +19,7 @@ from hyrlo.core.access import InteractiveModel, Ledger, Recorded, Rollout, Spec,
 from hyrlo.core.errors import HyrloError, check_positive, check_seed
 from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.core.keys import Keys
+from hyrlo.core.memory import require_memory
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Policy, Softmax, Step
 from hyrlo.data.states import ObservationDataset
@@ -63,6 +64,8 @@ class DiscountedMDP:
     @classmethod
     def random(cls, seed: int, states: int, actions: int, gamma: float, branching: int = 0) -> DiscountedMDP:
         """Dense Dirichlet transitions; `branching`: number of random states that an action leads to (0: all)."""
+        size = 24 * states * states * actions  # the transitions, and what is made of them
+        require_memory(size, f"discounted MDP: {states:,} states and {actions:,} actions", "give fewer")
         rng = np.random.default_rng(seed)
         transitions = rng.dirichlet(np.full(states, 0.3), size=(states, actions))
         if branching:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from hyrlo.core.access import Recorded
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
+from hyrlo.core.memory import require_memory
 from hyrlo.core.policies import Actions, Policy, Step
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset, Transitions
@@ -78,6 +79,8 @@ def _batches(
     """All steps of the episodes, as many at a time as memory allows."""
     if not 0 <= epsilon <= 1:
         raise HyrloError(f"epsilon is {epsilon}; give a probability")
+    size = 4 * world.horizon * world.env.size  # a state of every step is kept, of episodes that do not end early
+    require_memory(episodes * size, f"{world.name}: {episodes:,} episodes of {world.horizon:,} steps", "give fewer")
     uniform = world.spec.uniform()
     chosen: list[Policy] = [Noisy(p, uniform, jnp.asarray(epsilon)) for p in policies]
     shares = _split(episodes, max(1, len(chosen)))

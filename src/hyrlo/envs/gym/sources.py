@@ -19,7 +19,8 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id
 
 from hyrlo.core.errors import HyrloError
-from hyrlo.envs.gym.wrappers import Absorbing, describe
+from hyrlo.envs.gym.answers import answers_within, describe
+from hyrlo.envs.gym.wrappers import Absorbing
 from hyrlo.envs.registry import CUSTOM, GYM
 
 LIBRARIES = ("gymnasium_robotics",)
@@ -38,9 +39,11 @@ class Source(Protocol):
         ...
 
 
-def build(source: Source, index: int = 0) -> Absorbing:
+def build(source: Source, index: int = 0, timeout: float | None = None) -> Absorbing:
     """The copy that plays row `index` of a batch."""
-    return Absorbing(source.env(), source.horizon, index)
+    with answers_within(timeout):
+        env = source.env()
+    return Absorbing(env, source.horizon, index, timeout)
 
 
 @dataclass(frozen=True)
@@ -119,13 +122,15 @@ def source_of_object(given: Any, horizon: int | None) -> tuple[str, Source]:
         return name, Single(given, _time_limit(name, given, horizon))
     try:
         env = call(given)
+        name = _name(env)
+        limit = _time_limit(name, env, horizon)
+        env.close()
     except HyrloError as error:
         raise HyrloError(f"make: {error}") from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit included
         raise HyrloError(f"make: the function raised {describe(error)}; {FACTORY}") from error
-    name = _name(env)
-    limit = _time_limit(name, env, horizon)
-    env.close()
     return name, Factory(given, limit)
 
 
@@ -182,7 +187,9 @@ def find_registration(name: str) -> EnvSpec:
         if version is None and (newest := find_highest_version(namespace, short)) is not None:
             env_id = f"{env_id}-v{newest}"
         return gymnasium.spec(env_id)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit of a module included
         known = isinstance(error, gymnasium.error.Error | ImportError)
         said = str(error).rstrip(".?") if known else describe(error)
         raise HyrloError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,10 +16,14 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from jaxtyping import Bool, Float
 
 from hyrlo.core.errors import HyrloError
+from hyrlo.envs.gym.answers import describe
 from hyrlo.envs.gym.wrappers import Absorbing, Start
 
 PATIENCE = 600.0
 """Seconds that a worker process may take for one step or reset."""
+GRACE = 5.0
+"""Seconds that a worker process has to say that its environment took too long."""
+LARGEST = float(np.finfo(np.float32).max)
 
 
 class News(NamedTuple):
@@ -31,10 +37,20 @@ class News(NamedTuple):
 class Vector:
     """`count` environments that are reset and stepped together. Errors name the step and the seed of the episode."""
 
-    def __init__(self, name: str, make: Sequence[Callable[[], Absorbing]], asynchronous: bool):
+    def __init__(
+        self, name: str, make: Sequence[Callable[[], Absorbing]], asynchronous: bool, timeout: float | None = None
+    ):
         self.name, self.count = name, len(make)
+        self.patience = PATIENCE if timeout is None else timeout + GRACE
         self.seeds: Sequence[int] = ()
-        self.envs = _workers(name, make) if asynchronous else SyncVectorEnv(make, copy=False)
+        if timeout is not None and not asynchronous:
+            _check_alarm(name)
+        try:
+            self.envs = _workers(name, make) if asynchronous else SyncVectorEnv(make, copy=False)
+        except (HyrloError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # the first copy could be made, another not
+            raise HyrloError(f"{name}: a copy of it cannot be made: {describe(error)}; fix the environment") from error
 
     def reset(self, seeds: Sequence[int], start: Start) -> tuple[Float[np.ndarray, "n obs"], News]:
         """Begin episodes in the first `start.rows` environments, each from its own seed."""
@@ -54,11 +70,13 @@ class Vector:
             return getattr(self.envs, what)(**arguments)
         try:
             getattr(self.envs, f"{what}_async")(**arguments)
-            return getattr(self.envs, f"{what}_wait")(timeout=PATIENCE)
+            return getattr(self.envs, f"{what}_wait")(timeout=self.patience)
         except (EOFError, ConnectionError):
             problem = f"a worker process died at step {h}{self._whose(self.envs.processes)}"
         except multiprocessing.TimeoutError:
-            problem = f"a worker process gave no answer within {PATIENCE:.0f} s at step {h}"
+            silent = [not pipe.poll(0) for pipe in self.envs.parent_pipes].index(True)
+            whose = f" of the episode with seed {self.seeds[silent]}"
+            problem = f"a worker process gave no answer within {self.patience:g} s at step {h}{whose}"
         except BaseException:  # Ctrl-C: answers that are still to come would be read as those of the next call
             self.close()
             raise
@@ -77,19 +95,19 @@ class Vector:
         if "error" in infos:
             row = int(infos["_error"].argmax())
             raise HyrloError(
-                f"{self.name}: raised {infos['error'][row]} at step {h} of the episode with seed {self.seeds[row]}; "
+                f"{self.name}: {infos['error'][row]} at step {h} of the episode with seed {self.seeds[row]}; "
                 "fix the environment, then continue with --resume"
             )
         ended = infos.get("ended")
         return News(np.zeros(self.count, bool) if ended is None else ended, infos.get("success"))
 
     def _checked(self, values: np.ndarray, what: str, h: int) -> np.ndarray:
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            row = int(np.argwhere(~np.isfinite(values))[0][0])
-            entries = values[row][~np.isfinite(values[row])] if values.ndim > 1 else values[row : row + 1]
+        if values.dtype.kind == "f" and not (fits := np.abs(values) <= LARGEST).all():
+            row = int(np.argwhere(~fits)[0][0])
+            entries = values[row][~fits[row]] if values.ndim > 1 else values[row : row + 1]
             raise HyrloError(
                 f"{self.name}: {what} is {entries[0]} at step {h} of the episode with seed {self.seeds[row]}; "
-                "fix the environment: all values must be finite"
+                "fix the environment: all values must be finite float32 numbers"
             )
         return values
 
@@ -104,6 +122,12 @@ class Vector:
         if isinstance(self.envs, AsyncVectorEnv):
             _stop(self.envs)
         self.envs.close()
+
+
+def _check_alarm(name: str) -> None:
+    """The alarm that ends a call exists on POSIX, and is heard in the main thread."""
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        raise HyrloError(f"{name}: timeout works in the main thread of a POSIX system; else give asynchronous as well")
 
 
 def _workers(name: str, make: Sequence[Callable[[], Absorbing]]) -> AsyncVectorEnv:

@@ -16,8 +16,10 @@ import gymnasium
 
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import DataError, HyrloError
+from hyrlo.core.memory import require_memory
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
+from hyrlo.envs.gym.answers import describe
 from hyrlo.envs.gym.model import GymResetModel, GymTraceModel
 from hyrlo.envs.gym.sources import (
     FACTORY,
@@ -30,9 +32,14 @@ from hyrlo.envs.gym.sources import (
     source_of_object,
 )
 from hyrlo.envs.gym.vector import Vector
-from hyrlo.envs.gym.wrappers import Absorbing, SetState, describe
+from hyrlo.envs.gym.wrappers import Absorbing, SetState
 from hyrlo.envs.registry import FROM_OBJECT, check_options
 from hyrlo.envs.world import SIMULATED, Traits, World
+
+LONGEST_TIMEOUT = 86_400
+"""Seconds; what is longer may as well be left out."""
+ENV_MEMORY, WORKER_MEMORY = 2**14, 2**25
+"""Bytes that the smallest environment takes, here and in a process of its own."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +52,23 @@ class GymConfig:
     """Each environment in a worker process: for environments whose step takes far longer than a message, 0.1 ms."""
     kwargs: str = "{}"
     """Arguments of the environment, as a JSON object: '{"goal_velocity": 0.1}'."""
+    timeout: float | None = None
+    """Seconds that one reset or step may take (default: any time)."""
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
             raise HyrloError(f"num_envs is {self.num_envs}; give at least 1")
+        if self.timeout is not None and not 0 < self.timeout <= LONGEST_TIMEOUT:
+            raise HyrloError(f"timeout is {self.timeout}; give seconds above 0, at most {LONGEST_TIMEOUT:,}")
         self.arguments()
 
     def arguments(self) -> dict[str, Any]:
         """The environment's arguments."""
         try:
             arguments = json.loads(self.kwargs)
-        except ValueError as error:
-            raise HyrloError(f"kwargs is {self.kwargs!r}, which is not JSON ({error}); give a JSON object") from None
+        except (ValueError, RecursionError) as error:
+            shown = self.kwargs if len(self.kwargs) < 100 else f"{self.kwargs[:100]} …"
+            raise HyrloError(f"kwargs is {shown!r}, which is not JSON ({error}); give a JSON object") from None
         if not isinstance(arguments, dict):
             raise HyrloError(f"kwargs is {self.kwargs!r}; give a JSON object, as '{{\"goal_velocity\": 0.1}}'")
         return arguments
@@ -77,6 +89,7 @@ class GymWorld(World):
         self.name, self.source, self.config, self.from_object = name, source, config, from_object
         self.horizon = source.horizon
         self.env = self._first()
+        self._check_memory()
         self.says_success = False
         """Whether any episode so far said something about success."""
         self._vector: Vector | None = None
@@ -100,12 +113,20 @@ class GymWorld(World):
     def _first(self) -> Absorbing:
         """The environment that is looked at for its sizes; played itself only if there are no copies."""
         try:
-            return build(self.source)
+            return build(self.source, timeout=self.config.timeout)
         except HyrloError as error:
             raise HyrloError(f"{self.name}: {error}") from None
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit included
             do = FACTORY if self.from_object else "check the id and --gym.kwargs"
             raise HyrloError(f"{self.name}: cannot be made: {describe(error)}; {do}") from error
+
+    def _check_memory(self) -> None:
+        """Reject more environments than fit."""
+        count, each = self.config.num_envs, WORKER_MEMORY if self.config.asynchronous else ENV_MEMORY
+        what = f"{self.name}: {count:,} environments"
+        require_memory(count * (each + 16 * self.env.size), what, "give a smaller --gym.num-envs")
 
     @property
     def spec(self) -> Spec:
@@ -116,14 +137,20 @@ class GymWorld(World):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {**super().options, **({FROM_OBJECT: True} if self.from_object else {})}
+        options = {**super().options, **({FROM_OBJECT: True} if self.from_object else {})}
+        return {name: value for name, value in options.items() if value is not None}
 
     def trace_model(self) -> GymTraceModel:
         return GymTraceModel(self)
 
     def reset_model(self, set_state: SetState | None = None) -> GymResetModel:
         """`set_state(env, observation)` puts `env` into the state of `observation`; known environments need none."""
-        return GymResetModel(self, set_state=set_state)
+        try:
+            return GymResetModel(self, set_state=set_state)
+        except (HyrloError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise HyrloError(f"{self.name}: raised {describe(error)} when it was reset; fix the environment") from error
 
     def prepare(self, data: ObservationDataset) -> ObservationDataset:
         """Data of this environment's own observations, with the flag and absorbing states."""
@@ -145,8 +172,8 @@ class GymWorld(World):
     def vector(self) -> Vector:
         """The environments, made when they are first needed, and again if a worker has died."""
         if self._vector is None or self._vector.closed:
-            make = [functools.partial(build, self.source, index) for index in range(self.config.num_envs)]
-            self._vector = Vector(self.name, make, self.config.asynchronous)
+            make = [functools.partial(build, self.source, i, self.config.timeout) for i in range(self.config.num_envs)]
+            self._vector = Vector(self.name, make, self.config.asynchronous, self.config.timeout)
             weakref.finalize(self, Vector.close, self._vector)
         return self._vector
 

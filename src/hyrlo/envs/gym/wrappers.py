@@ -5,23 +5,33 @@ Worker processes import this module; it works in NumPy and needs no accelerator.
 
 from __future__ import annotations
 
-import textwrap
-import traceback
+import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.spaces.utils import flatdim, flatten
+from gymnasium.spaces.utils import flatdim
 from jaxtyping import Float
 
 from hyrlo.core.errors import HyrloError
+from hyrlo.envs.gym.answers import (
+    NoAnswer,
+    WrongAnswer,
+    answers_within,
+    describe,
+    flattener,
+    number_of,
+    success_of,
+    truth_of,
+    unpacked,
+)
 
 SetState = Callable[[gymnasium.Env, Float[np.ndarray, " obs"]], "bool | None"]
 """Puts an environment into the state of an observation; True says that the episode ends with this observation."""
-FLATTENED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
+"""What an environment returns."""
 
 
 class Start(NamedTuple):
@@ -45,14 +55,20 @@ class Absorbing(gymnasium.Wrapper):
 
     * `ended`: this step ended the episode. Reaching the horizon does not count.
     * `success`: `success` or `is_success` of the environment, when it changes.
-    * `error`: the environment raised this error; it is not stepped again until `reset`.
+    * `error`: what the environment did wrong, in words; it is not stepped again until `reset`.
+
+    `timeout` is how many seconds a reset or step may take; None: any time.
     """
 
-    def __init__(self, env: gymnasium.Env, horizon: int, index: int = 0):
+    def __init__(self, env: gymnasium.Env, horizon: int, index: int = 0, timeout: float | None = None):
         super().__init__(env)
-        self.horizon, self.index = horizon, index
+        self.horizon, self.index, self.timeout = horizon, index, timeout
         self.flat = flattener(env.observation_space)
         self.size = flatdim(env.observation_space)
+        if self.size < 1:
+            raise HyrloError(
+                f"observation space {env.observation_space} has no dimensions; observations need at least one"
+            )
         self.convert, self.action_space = action_converter(env.action_space)
         self.observation_space = spaces.Box(-np.inf, np.inf, (self.size + 1,), np.float32)
         self.absorbed = np.zeros(self.size + 1, np.float32)
@@ -70,26 +86,31 @@ class Absorbing(gymnasium.Wrapper):
         if self.over:
             return self.absorbed, {"ended": True}
         try:
-            observation, info = self.env.reset(seed=seed, options=None if start else options)
-            news = self._news(info)
-            if start is None or start.observations is None:
-                return self._state(observation), news
-            self.steps = start.at
-            self.over = bool(start.set_state.fn(self.env, start.observations[self.index][:-1]))
+            with answers_within(self.timeout):
+                answer = self.env.reset(seed=seed, options=None if start else options)
+                observation, info = unpacked(answer, "reset", RESET)
+                state, news = self._state(observation), self._news(info)
+                if start is None or start.observations is None:
+                    return state, news
+                self.steps = start.at
+                self.over = bool(start.set_state.fn(self.env, start.observations[self.index][:-1]))
             return start.observations[self.index], {**news, "ended": True} if self.over else news
-        except Exception as error:
+        except BaseException as error:
             return self.absorbed, self._failed(error)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.over:
             return self.absorbed, 0.0, False, False, {}
         try:
-            observation, reward, terminated, truncated, info = self.env.step(self.convert(action))
-            state, reward = self._state(observation), float(reward)
-        except Exception as error:
+            with answers_within(self.timeout):
+                answer = self.env.step(self.convert(action))
+                observation, reward, terminated, truncated, info = unpacked(answer, "step", STEP)
+            state, reward = self._state(observation), number_of(reward)
+            terminated, truncated = truth_of(terminated, "terminated"), truth_of(truncated, "truncated")
+            news = self._news(info) if info else {}
+        except BaseException as error:
             return self.absorbed, 0.0, False, False, self._failed(error)
         self.steps += 1
-        news = self._news(info) if info else {}
         if terminated or truncated:
             self.over = True
             if terminated or self.steps < self.horizon:
@@ -110,40 +131,28 @@ class Absorbing(gymnasium.Wrapper):
     def _news(self, info: dict[str, Any]) -> dict[str, Any]:
         """Success, when it changes: merging the `info` of many environments is slow."""
         said = info.get("success", info.get("is_success"))
-        if said is None or (success := bool(np.any(said))) is self.success or self.success:
+        if said is None or (success := success_of(said)) is self.success or self.success:
             return {}
         self.success = success
         return {"success": success}
 
-    def _failed(self, error: Exception) -> dict[str, Any]:
+    def _failed(self, error: BaseException) -> dict[str, Any]:
+        """Whatever it raises, `SystemExit` included, is its error; only Ctrl-C is the user's."""
         self.over = True
-        return {"error": describe(error)}
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        return {"error": str(error) if isinstance(error, WrongAnswer | NoAnswer) else f"raised {describe(error)}"}
 
-
-def describe(error: Exception) -> str:
-    """An error in one line: its type, message, file and line."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    said = textwrap.shorten(str(error), 300, placeholder=" …").rstrip(".")
-    return f"{type(error).__name__}{': ' * bool(said)}{said} ({Path(last.filename).name}, line {last.lineno})"
-
-
-def flattener(space: spaces.Space) -> Callable[[Any], np.ndarray]:
-    """A function from an observation of this space to a vector."""
-    _check_flattened(space)
-    if isinstance(space, spaces.Box):
-        return (lambda observation: observation) if len(space.shape) == 1 else np.ravel
-    return lambda observation: np.asarray(flatten(space, observation))
-
-
-def _check_flattened(space: spaces.Space) -> None:
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for inner in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
-            _check_flattened(inner)
-    elif not isinstance(space, FLATTENED):
-        raise HyrloError(
-            f"unsupported observation space {space}; Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of "
-            "them can be flattened: wrap the environment, register that and give gym:MODULE:ID"
-        )
+    def close(self) -> None:
+        """An environment that fails at its end spoils no result: it is said, and that is all."""
+        try:
+            with answers_within(self.timeout):
+                super().close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            said = str(error) if isinstance(error, NoAnswer) else f"raised {describe(error)}"
+            print(f"warning: {type(self.env.unwrapped).__name__}: {said} when it was closed", file=sys.stderr)
 
 
 def action_converter(space: spaces.Space) -> tuple[Callable[[Any], Any], spaces.Space]:
@@ -156,10 +165,12 @@ def action_converter(space: spaces.Space) -> tuple[Callable[[Any], Any], spaces.
             f"unsupported action space {space}; actions are Discrete or a Box: wrap the environment with "
             "gymnasium.wrappers.TransformAction, register that and give gym:MODULE:ID"
         )
-    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+    if space.shape and 0 in space.shape:
+        raise HyrloError(f"action space {space} has no dimensions; actions need at least one")
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all() and (space.low <= space.high).all()):
         raise HyrloError(
-            f"the bounds of action space {space} are not finite, so that [-1, 1] cannot be scaled to them; wrap the "
-            "environment with gymnasium.wrappers.TransformAction and a bounded Box, register that and give gym:MODULE:ID"
+            f"the bounds of action space {space} are not finite, or not in order, so that [-1, 1] cannot be scaled to them; "
+            "wrap the environment with gymnasium.wrappers.TransformAction and a bounded Box, and register that"
         )
     shape, dtype = space.shape, space.dtype
     low, half = space.low.astype(np.float64), (space.high.astype(np.float64) - space.low) / 2
