@@ -41,6 +41,7 @@ def rows_by_step(
     if last > len(timesteps) * 2 + 1:
         missing = int(np.setdiff1d(np.arange(len(timesteps) + 1), timesteps)[0])
         raise DataError(f"{source}: timestep {missing} has no {what}; horizon is {last + beyond}")
+    timesteps = timesteps.astype(np.min_scalar_type(last))  # small integers are sorted in linear time
     order = np.argsort(timesteps, kind="stable")
     return np.split(order, np.searchsorted(timesteps[order], np.arange(1, last + 1)))
 
@@ -54,6 +55,9 @@ def count_duplicates(states: Float[np.ndarray, "n obs"]) -> int:
     for bits in np.ascontiguousarray(states + np.float32(0)).view(np.uint32).T:  # + 0, so that −0 is 0
         numbers = (numbers ^ bits) * np.uint64(0x9E3779B97F4A7C15)
         numbers ^= numbers >> np.uint64(32)
+    ordered = np.sort(numbers)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return 0
     order = np.argsort(numbers, kind="stable")
     same = np.flatnonzero(numbers[order][1:] == numbers[order][:-1])
     if not (

@@ -30,7 +30,7 @@ INDEX_WORDS = EPISODE_WORDS | {
     "timestep",
     "timesteps",
 }
-TIME_WORDS = {"time", "timestamp", "timestamps", "stamp", "sec", "secs", "seconds", "nsec", "nsecs", "nanosec", "ros"}
+TIME_WORDS = {"time", "timestamp", "timestamps", "stamp", "sec", "secs", "seconds", "nsec", "nsecs", "nanosec", "ros", "header"}
 END_WORDS = {"is", "next", "done", "dones", "terminal", "terminals", "terminated", "terminations"}
 CUT_WORDS = {"is", "next", "timeout", "timeouts", "truncated", "truncation", "truncations"}
 OTHER_WORDS = {"action", "actions", "reward", "rewards"}
@@ -262,6 +262,6 @@ def _words(name: str) -> list[str]:
 
 
 def _made_of(name: str, words: set[str]) -> bool:
-    """Whether a name consists of these words, one of which is more than `is` or `next`."""
+    """Whether a name consists of these words, one of which is more than a prefix."""
     own = set(_words(name))
-    return own <= words and bool(own - {"is", "next", "ros"})
+    return own <= words and bool(own - {"is", "next", "ros", "header"})

@@ -160,9 +160,10 @@ def _of_demos(demos: list[Any], options: ColumnOptions, max_episodes: int | None
     episodes = np.repeat(np.arange(len(lengths)), lengths)
     known = any(DEMO_ENDS in demo for demo in demos)
     ended = np.repeat([demo.ended for demo in read], lengths) if known else None
+    places = [demo.name for demo in demos]  # the file will be closed
     notes = [f"left out: {', '.join(read[0].left_out)}"] if read[0].left_out else []
     return StateRows(
-        states, dimensions, lambda row: f"{demos[episodes[row]].name}, row {row - sum(lengths[: episodes[row]])}",
+        states, dimensions, lambda row: f"{places[episodes[row]]}, row {row - sum(lengths[: episodes[row]])}",
         timesteps=None, episodes=episodes, ended=ended, notes=tuple(notes),
     )  # fmt: skip
 

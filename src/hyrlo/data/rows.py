@@ -87,7 +87,7 @@ def _from_seconds(
         raise DataError(f"{source}: {rows.place(row)}, column {rows.when} is {seconds[row]}; fix the time")
     episodes = np.zeros(len(seconds), np.int64) if rows.episodes is None else rows.episodes
     apart = _seconds_apart(seconds, episodes)
-    known = f"rows are {apart:.3g} s apart in the median: --rate {1 / apart:.3g}" if apart else "rows share their times"
+    known = f"rows are {apart:.3g} s apart in the median: --rate {1 / apart:.2g}" if apart else "rows share their times"
     if rate is None:
         raise DataError(f"{source}: --time needs --rate HZ, the number of steps per second; {known}")
     start = np.full(int(episodes.max()) + 1, np.inf)

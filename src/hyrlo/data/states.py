@@ -291,7 +291,8 @@ def describe_steps(data: ObservationDataset) -> list[dict[str, Any]]:
     """One row per step: number of states, range, duplicates, non-finite values, constant dimensions."""
     rows = []
     for h, states in enumerate(data.steps):
-        finite = states[np.isfinite(states)]
+        known = np.isfinite(states)
+        finite = states if known.all() else states[known]
         low, mean, high = (float(f(finite)) if finite.size else float("nan") for f in (np.min, np.mean, np.max))
         rows.append(
             {

@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from hyrlo.core.errors import DataError
 from hyrlo.data.arrays import as_float32
 from hyrlo.data.cells import Cells, Choose, Labels
 from hyrlo.data.columns import ColumnOptions, Roles, check_states, choose
-from hyrlo.data.formats import JSON_LINES, TEXTS, has_suffix, is_lerobot
+from hyrlo.data.formats import JSON_LINES, OBSERVATIONS, TEXTS, has_suffix, is_lerobot
 from hyrlo.data.jsonl import read_json_lines
 from hyrlo.data.parquet import read_parquet
 from hyrlo.data.precision import check_precision
@@ -20,6 +21,8 @@ from hyrlo.data.rows import StateRows, dataset_of
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.text import read_text
 
+BLOCK = 2**14
+"""Rows that are converted at a time."""
 TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0", "")
 
 
@@ -45,21 +48,32 @@ def _state_rows(source: str, cells: Cells) -> StateRows:
         raise DataError(f"{source}: holds no states")
     timesteps = numbers[roles.timesteps] if roles.timesteps else None
     check_states(source, roles, numbers, timesteps)
-    names: list[str] = []
-    columns: list[np.ndarray] = []
-    for name in roles.states:
-        values = numbers[name] if numbers[name].ndim == 2 else numbers[name][:, None]
-        parts = [f"{name}[{i}]" for i in range(values.shape[1])] if numbers[name].ndim == 2 else [name]
-        check_precision(values, source, [f"column {part}" for part in parts])
-        names += parts
-        columns.append(as_float32(values, name, source))
+    names, states = _states(source, roles.states, numbers)
     return StateRows(
-        np.concatenate(columns, axis=1), tuple(names), cells.place, timesteps,
+        states, names, cells.place, timesteps,
         numbers[roles.seconds] if roles.seconds else None,
         cells.labels[roles.episode].codes if roles.episode else None,
         _flags(source, roles.ended, cells.labels[roles.ended], cells.place) if roles.ended else None,
         when or "", tuple(_notes(roles)),
     )  # fmt: skip
+
+
+def _states(
+    source: str, chosen: list[str], numbers: dict[str, np.ndarray]
+) -> tuple[tuple[str, ...], Float[np.ndarray, "rows obs"]]:
+    """The names of the dimensions, and the states."""
+    columns: dict[str, np.ndarray] = {}
+    for name in chosen:
+        values = numbers[name]
+        columns |= {name: values} if values.ndim == 1 else {f"{name}[{i}]": part for i, part in enumerate(values.T)}
+    rows = len(next(iter(columns.values())))
+    for name, values in columns.items():
+        check_precision(values[:, None], source, [f"column {name}"])
+    states = np.empty((rows, len(columns)), np.float32)
+    for begin in range(0, rows, BLOCK):  # of a size that stays in the processor's cache
+        for i, values in enumerate(columns.values()):
+            states[begin : begin + BLOCK, i] = as_float32(values[begin : begin + BLOCK], OBSERVATIONS, source)
+    return tuple(columns), states
 
 
 def _flags(source: str, name: str, labels: Labels, place: Callable[[int], str]) -> np.ndarray:
