@@ -30,7 +30,20 @@ INDEX_WORDS = EPISODE_WORDS | {
     "timestep",
     "timesteps",
 }
-TIME_WORDS = {"time", "timestamp", "timestamps", "stamp", "sec", "secs", "seconds", "nsec", "nsecs", "nanosec", "ros", "header"}
+TIME_WORDS = {
+    "time",
+    "timestamp",
+    "timestamps",
+    "stamp",
+    "sec",
+    "secs",
+    "seconds",
+    "nsec",
+    "nsecs",
+    "nanosec",
+    "ros",
+    "header",
+}
 END_WORDS = {"is", "next", "done", "dones", "terminal", "terminals", "terminated", "terminations"}
 CUT_WORDS = {"is", "next", "timeout", "timeouts", "truncated", "truncation", "truncations"}
 OTHER_WORDS = {"action", "actions", "reward", "rewards"}
