@@ -22,9 +22,10 @@ from hyrlo.envs import make
 from hyrlo.experiments.lock import BUDGET, ITERATIONS
 from hyrlo.experiments.recipes import HELD_OUT, seeds_of
 from hyrlo.experiments.reproduce import find, reproduce
-from hyrlo.experiments.runner import Finished, RunSpec, median_interval, spread
+from hyrlo.experiments.runner import Finished, RunSpec
 from hyrlo.runs.contents import identity
 from hyrlo.runs.directory import FORMAT, roll_in_of
+from hyrlo.runs.intervals import median_interval, spread
 from hyrlo.runs.metrics import write_lines
 from hyrlo.runs.provenance import running_code, short_name
 from hyrlo.runs.training import describe_config

@@ -137,7 +137,11 @@ def bad_parquet(tmp_path):
     two = np.arange(2)
     return {
         "text": ({"timesteps": two, "x": ["1", "2"]}, ["row 0, column x is '1'", "not a number"]),
-        "lists": ({"timesteps": two, "x": [[1.0], [2.0]]}, ["row 0, column x is [1.0]"]),
+        "lists of text": ({"timesteps": two, "x": [["1"], ["2"]]}, ["row 0, column x is ['1']"]),
+        "lists of any length": (
+            {"timesteps": two, "x": [[1.0], [2.0, 3.0]]},
+            ["row 1, column x has 2 values, row 0 has 1"],
+        ),
         "text as timestep": ({"timesteps": ["0", "1"], "x": two}, ["row 0, column timesteps is '0'"]),
         "no timesteps": ({"t": two, "x": two}, ["no column named timesteps", "(found t, x)", "--timesteps NAME"]),
         "a fraction": ({"timesteps": [0, 0.5], "x": two}, ["row 1, column timesteps is 0.5", "whole numbers"]),

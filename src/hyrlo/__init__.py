@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hyrlo.data.transitions import TransitionDataset
     from hyrlo.diagnostics import diagnose
     from hyrlo.envs import make
+    from hyrlo.runs.compare import compare
     from hyrlo.runs.directory import TrainingStopped
     from hyrlo.runs.learned_reset import LearnedReset
     from hyrlo.runs.loading import evaluate_run, load_run
@@ -38,6 +39,7 @@ _MODULES = {
     "hyrlo.data.transitions": ("TransitionDataset",),
     "hyrlo.diagnostics": ("diagnose",),
     "hyrlo.envs": ("make",),
+    "hyrlo.runs.compare": ("compare",),
     "hyrlo.runs.directory": ("TrainingStopped",),
     "hyrlo.runs.learned_reset": ("LearnedReset",),
     "hyrlo.runs.loading": ("evaluate_run", "load_run"),
@@ -59,6 +61,7 @@ __all__ = [
     "TrainingStopped",
     "TransitionDataset",
     "Uniform",
+    "compare",
     "config",
     "diagnose",
     "evaluate",

@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from hyrlo.cli.output import number, out
+from hyrlo.cli.data_read import check_out, data_import, data_info, write_data
+from hyrlo.cli.output import out
 from hyrlo.cli.parsing import environment_options, first_positional, parse, with_environment
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy
 from hyrlo.core.ranges import Count, check_value
-from hyrlo.data.formats import OBSERVATIONS, TIMESTEPS
-from hyrlo.data.readers import read_states
-from hyrlo.data.states import ObservationDataset, describe_steps
-from hyrlo.data.transitions import TransitionDataset, has_actions_and_rewards
+from hyrlo.data.states import ObservationDataset
+from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import make
 from hyrlo.envs.gym.collect import collect_states, collect_transitions
 from hyrlo.envs.gym.world import GymWorld
@@ -51,38 +48,11 @@ class CollectArgs:
     """Also write actions, rewards and (gym:<id>, if episodes ended) terminals, for hyq and rlpd; the states are the same."""
 
 
-@dataclass
-class ImportArgs:
-    """Turn states of any source into hyrlo's npz layout, checked."""
-
-    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
-    """`minari:<dataset-id>`, a table (.csv, .csv.gz, .parquet), or an npz file with arrays of any names."""
-    out: str
-    """The npz file to write."""
-    max_episodes: int | None = None
-    """Read the first N episodes only (Minari, and trajectories in npz)."""
-    observations: str = OBSERVATIONS
-    """npz: name of the array of states, (N, H+1, *obs) or (M, *obs). Tables: the columns of the state, as in x,y,angle;
-    by default all but the timesteps."""
-    timesteps: str = TIMESTEPS
-    """Name of the array (npz, (M,), for unpaired states) or of the column (tables) of whole-numbered timesteps."""
-
-
-@dataclass
-class InfoArgs:
-    """What is in the data: states per step, ranges, duplicates, non-finite values, constant dimensions."""
-
-    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
-    """`minari:<dataset-id>`, a table (.csv, .csv.gz, .parquet), or an npz file."""
-    all: bool = False
-    """Show every step, however many."""
-
-
 def command_data(argv: Sequence[str]) -> None:
     verbs: dict[str, Callable[[Sequence[str]], None]] = {
         "collect": _data_collect,
-        "import": _data_import,
-        "info": _data_info,
+        "import": data_import,
+        "info": data_info,
     }
     if not argv or argv[0] in ("-h", "--help"):
         out.print("usage: hyrlo data collect|import|info ...; each has --help")
@@ -100,14 +70,14 @@ def _data_collect(argv: Sequence[str]) -> None:
     check_seed(args.seed)
     if args.epsilon is not None and not 0 <= args.epsilon <= 1:
         raise HyrloError(f"--epsilon is {args.epsilon}; give a probability, from 0 to 1")
-    _check_out(args.out)
+    check_out(args.out)
     runs = _runs(args)
     horizon = runs[0][2]["horizon"] if runs and args.horizon is None else args.horizon
     world = make(args.env, horizon, **environment_options(args))
     policies = [_fitting(*run, world) for run in runs]
     data = _collected(args, world, policies)
     if isinstance(data, ObservationDataset):
-        _write_data(data, args.out)
+        write_data(data, args.out)
         return
     data.save(args.out)
     out.print(
@@ -141,47 +111,3 @@ def _fitting(path: Path, policy: Policy, settings: dict[str, Any], world: World)
         )
     check_fits(path, policy, settings, world)
     return policy
-
-
-def _data_import(argv: Sequence[str]) -> None:
-    args = parse(ImportArgs, argv, "hyrlo data import")
-    data = read_states(
-        args.source, max_episodes=args.max_episodes, observations=args.observations, timesteps=args.timesteps
-    )
-    _check_out(args.out, args.source)
-    _write_data(data, args.out)
-
-
-def _check_out(path: str, source: str | None = None) -> None:
-    """Refuse a name under which nobody, readers included, would look for npz; and to write over what is read."""
-    if not path.endswith(".npz"):
-        raise HyrloError(f"--out: {path} will be an npz file; give a name that ends with .npz")
-    if source is not None and Path(path).exists() and Path(source).exists() and Path(path).samefile(source):
-        raise HyrloError(f"--out: {path} is the source itself; give another name")
-
-
-def _write_data(data: ObservationDataset, path: str) -> None:
-    data.save(path)
-    states = sum(len(s) for s in data.steps)
-    out.print(f"wrote {path}: {states:,} states, timesteps 0 … {data.horizon}, {data.observation_size} dimensions")
-
-
-def _data_info(argv: Sequence[str]) -> None:
-    args = parse(InfoArgs, argv, "hyrlo data info")
-    data = read_states(args.source, check_finite=False)
-    rows = describe_steps(data)
-    shown = rows if args.all or len(rows) <= 24 else [*rows[:10], None, *rows[-10:]]
-    table = Table(title=args.source, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))  # all columns fit into 80 characters
-    for name in ("step", "states", "min", "mean", "max", "duplicates", "non-finite", "constant"):
-        table.add_column(name, justify="right", overflow="fold")
-    for row in shown:
-        table.add_row(*(["…"] * 8 if row is None else [number(v) for v in row.values()]))
-    out.print(table)
-    out.print(
-        f"horizon {data.horizon}, {data.observation_size} dimensions, {sum(r['states'] for r in rows):,} states, "
-        f"{sum(r['duplicates'] for r in rows):,} duplicates, {sum(r['non_finite'] for r in rows):,} non-finite values"
-    )
-    if has_actions_and_rewards(args.source):
-        out.print("has actions and rewards too; algorithms that learn from states do not use them")
-    if any(r["non_finite"] for r in rows):
-        raise HyrloError(f"{args.source}: {data.first_non_finite()}; remove or fix non-finite values before training")

@@ -1,4 +1,4 @@
-"""The command line: `hyrlo train | eval | diagnose | data | reproduce | bound | list`.
+"""The command line: `hyrlo train | eval | diagnose | data | reproduce | bound | compare | list`.
 
 Errors are one line, `error: what, where, what to do`, with exit code 2. A command's module is imported when it is used.
 """
@@ -26,11 +26,12 @@ hyrlo: good policies from state-only logs plus online interaction
   hyrlo data collect|import|info ...
   hyrlo reproduce EXPERIMENT [--scale smoke|quick|paper] [--seeds K]     figures and tables of the paper
   hyrlo bound [ALGO] --epsilon E | --samples N [...]                     what the paper's theorems guarantee
+  hyrlo compare RUN... [--out F.png]     one table and one picture of several runs
   hyrlo list                         algorithms, environments, experiments, presets
 
 `hyrlo train foobar lock --horizon 10` is a first run of about a minute. Every command has --help.
 """
-COMMANDS = ("train", "eval", "diagnose", "data", "reproduce", "bound", "list")
+COMMANDS = ("train", "eval", "diagnose", "data", "reproduce", "bound", "compare", "list")
 COMPILING = ("eval", "diagnose", "data", "reproduce")
 """Commands that use the compilation cache; `train` has an option for it."""
 

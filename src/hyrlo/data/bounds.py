@@ -29,3 +29,14 @@ def check_size(size: int, numbers: int, stored: int, source: str, what: str = "i
 def most_expanded(stored: int) -> int:
     """The largest content that a file of this size may have."""
     return max(SMALL, EXPANSION * stored)
+
+
+class Budget:
+    """Adds up what is read of a data set, against its size on disk and the free memory."""
+
+    def __init__(self, source: str, stored: int):
+        self.source, self.stored, self.size, self.numbers = source, stored, 0, 0
+
+    def spend(self, size: int, numbers: int) -> None:
+        self.size, self.numbers = self.size + size, self.numbers + numbers
+        check_size(self.size, self.numbers, self.stored, self.source, "its episodes")

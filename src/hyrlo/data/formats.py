@@ -9,14 +9,28 @@ from typing import Any
 from hyrlo.core.errors import DataError
 
 MINARI = "minari:"
-TABLES = (".csv", ".csv.gz", ".parquet")
+TEXTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+JSON_LINES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
+PARQUET = (".parquet",)
+HDF5 = (".hdf5", ".h5")
 OBSERVATIONS, TIMESTEPS = "observations", "timesteps"
 """Default names of arrays and columns."""
 
 
+def has_suffix(source: str | Path, suffixes: tuple[str, ...]) -> bool:
+    return str(source).lower().endswith(suffixes)
+
+
+def is_lerobot(source: str | Path) -> bool:
+    """Whether the source is the folder of a LeRobot data set."""
+    return (Path(source) / "meta" / "info.json").is_file()
+
+
 def is_npz(source: str | Path) -> bool:
-    """Whether the source is read as an npz file: everything that is neither a Minari data set nor a table."""
-    return not str(source).startswith(MINARI) and not str(source).lower().endswith(TABLES)
+    """Whether the source is read as an npz file: everything that no other format claims."""
+    if str(source).startswith(MINARI) or has_suffix(source, (*TEXTS, *JSON_LINES, *PARQUET, *HDF5)):
+        return False
+    return not is_lerobot(source)
 
 
 def optional_modules(extra: str, source: str, *modules: str) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import re
 import shutil
 import warnings
@@ -22,8 +21,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 from hyrlo.core.errors import DataError
 from hyrlo.core.memory import require_memory
 from hyrlo.data.arrays import as_float32
-from hyrlo.data.bounds import COPY, check_size
+from hyrlo.data.bounds import COPY, Budget
 from hyrlo.data.formats import MINARI, OBSERVATIONS, first_line, optional_modules
+from hyrlo.data.nodes import own_member, read_numbers
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 
@@ -167,45 +167,20 @@ def _episodes(source: str, data_format: str, path: Path, count: int) -> Generato
     return read(path, count, Budget(source, stored))
 
 
-class Budget:
-    """Adds up what is read of a data set, against its size on disk and the free memory."""
-
-    def __init__(self, source: str, stored: int):
-        self.source, self.stored, self.size, self.numbers = source, stored, 0, 0
-
-    def spend(self, size: int, numbers: int) -> None:
-        self.size, self.numbers = self.size + size, self.numbers + numbers
-        check_size(self.size, self.numbers, self.stored, self.source, "its episodes")
-
-
 def _hdf5_episodes(path: Path, count: int, budget: Budget) -> Generator[Columns]:
     with importlib.import_module("h5py").File(path / "main_data.hdf5", "r") as file:
         for i in range(count):
-            yield partial(_hdf5_column, _own(file, f"episode_{i}", budget.source), budget)
+            yield partial(_hdf5_column, own_member(file, f"episode_{i}", budget.source), budget)
 
 
 def _hdf5_column(episode: Any, budget: Budget, name: str) -> Leaf:
-    return partial(_hdf5_leaf, _own(episode, name, budget.source), budget)
+    return partial(_hdf5_leaf, own_member(episode, name, budget.source), budget)
 
 
 def _hdf5_leaf(node: Any, budget: Budget, place: Place) -> np.ndarray:
     for key in place:
-        node = _own(node, key if isinstance(key, str) else f"_index_{key}", budget.source)
-    if node.external or node.is_virtual:
-        raise DataError(f"{budget.source}: {node.name} lies in other files; store the numbers in the data set itself")
-    if node.dtype.kind not in "fiub":
-        return node[:0]  # refused for its type
-    chunk = math.prod(node.chunks or ())  # read and unpacked whole
-    budget.spend(max(node.size, chunk) * node.dtype.itemsize, node.size)
-    return node[()]
-
-
-def _own(group: Any, key: str, source: str) -> Any:
-    """What the file itself has under this name: a link may lead to any other file."""
-    link = group.get(key, getlink=True)
-    if link is not None and type(link).__name__ != "HardLink":
-        raise DataError(f"{source}: {key} is a link to another place; store the numbers there instead")
-    return group[key]
+        node = own_member(node, key if isinstance(key, str) else f"_index_{key}", budget.source)
+    return read_numbers(node, budget)
 
 
 def _arrow_episodes(data_format: str, path: Path, count: int, budget: Budget) -> Generator[Columns]:

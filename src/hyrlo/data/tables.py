@@ -1,211 +1,103 @@
-"""Tables of states: a column of timesteps, and one for each dimension of the state. CSV and parquet."""
+"""Tables of states: a row is one state. CSV and other text, JSON lines, parquet."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import re
-import zlib
-from array import array
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
 
 import numpy as np
 from jaxtyping import Float
 
 from hyrlo.core.errors import DataError
-from hyrlo.core.memory import readable, require_memory
 from hyrlo.data.arrays import as_float32
-from hyrlo.data.bounds import COPY, check_size, most_expanded
-from hyrlo.data.formats import OBSERVATIONS, first_line, optional_modules
-from hyrlo.data.precision import EXACT, check_precision
+from hyrlo.data.cells import Cells, Choose, Labels
+from hyrlo.data.columns import ColumnOptions, Roles, check_states, choose
+from hyrlo.data.formats import JSON_LINES, OBSERVATIONS, TEXTS, has_suffix, is_lerobot
+from hyrlo.data.jsonl import read_json_lines
+from hyrlo.data.parquet import read_parquet
+from hyrlo.data.precision import check_precision
+from hyrlo.data.rows import StateRows, dataset_of
 from hyrlo.data.states import ObservationDataset
+from hyrlo.data.text import read_text
 
-UNUSUAL = re.compile(r"[^\x00-\x7f]|_|\d{16}")
-"""What Python reads as a number but no other program does, such as 1_5; and whole numbers that may lose digits."""
-LONGEST, LONGEST_NUMBER, LONGEST_SHOWN = 2**24, 400, 60
-"""Characters of a line; digits of a number that is finite; characters of a value that a message shows."""
-CHECKED_ROWS = 2**16
-"""The free memory is looked at after this many rows."""
+BLOCK = 2**14
+"""Rows that are converted at a time."""
+TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0", "")
 
 
-def read_table(source: str, observations: str, timesteps: str, check_finite: bool) -> ObservationDataset:
-    """The states of a table `*.csv`, `*.csv.gz` or `*.parquet`."""
-    if not Path(source).is_file():
+def read_table(source: str, options: ColumnOptions, max_episodes: int | None, check_finite: bool) -> ObservationDataset:
+    """The states of a table, or of the tables in the folder of a LeRobot data set."""
+    if not Path(source).is_file() and not is_lerobot(source):
         raise DataError(f"{source}: {'is a directory, not a table' if Path(source).is_dir() else 'no such file'}")
-    read = _read_parquet if source.lower().endswith(".parquet") else _read_csv
-    return read(source, observations, timesteps, check_finite)
+    cells = _reader(source)(source, partial(choose, source, options))
+    rows = _state_rows(source, cells).first_episodes(max_episodes, source)
+    return dataset_of(rows, source, options.rate, check_finite)
 
 
-def _columns(source: str, found: Sequence[str], observations: str, timesteps: str) -> list[str]:
-    """The columns to read, that of the timesteps first."""
-    for name, times in Counter(found).items():
-        if times > 1:
-            raise DataError(f"{source}: has {times} columns named {name}; give each a name of its own")
-    wanted = [name for name in found if name != timesteps]
-    if observations != OBSERVATIONS:
-        wanted = [name.strip() for name in observations.split(",")]
-    for name in (timesteps, *wanted):
-        if name not in found:
-            option = "--timesteps NAME" if name == timesteps else "--observations NAME,NAME,…"
-            raise DataError(
-                f"{source}: has no column named {name} (found {', '.join(found) or 'nothing'}); "
-                f"rename it, or use `hyrlo data import {option}`"
-            )
-    if not wanted:
-        raise DataError(f"{source}: has no column but {timesteps}; give one for each dimension of the state")
-    return [timesteps, *wanted]
+def _reader(source: str) -> Callable[[str, Choose], Cells]:
+    if has_suffix(source, TEXTS):
+        return read_text
+    return read_json_lines if has_suffix(source, JSON_LINES) else read_parquet
 
 
-def _not_a_number(source: str, place: str, column: str, value: object) -> DataError:
-    shown = repr(value) if len(repr(value)) <= LONGEST_SHOWN else f"{repr(value)[:LONGEST_SHOWN]} …"
-    return DataError(
-        f"{source}: {place}, column {column} is {shown}, which is not a number; fix it, or choose the columns of "
-        "the state with `hyrlo data import --observations NAME,NAME,…`"
-    )
-
-
-def _from_table(
-    source: str,
-    columns: Sequence[str],
-    values: Float[np.ndarray, "rows columns"],
-    place: Callable[[int], str],
-    check_finite: bool,
-) -> ObservationDataset:
-    """From the columns to read, timesteps first; `place` says where a row is in the file."""
-    if len(values) == 0:
+def _state_rows(source: str, cells: Cells) -> StateRows:
+    roles, numbers = cells.roles, cells.numbers
+    when = roles.timesteps or roles.seconds
+    if not len(next(iter(numbers.values()))):
         raise DataError(f"{source}: holds no states")
-    check_precision(values[:, 1:], source, [f"column {name}" for name in columns[1:]])
-    timesteps, states = values[:, 0], as_float32(values[:, 1:], OBSERVATIONS, source)
-    whole = (timesteps >= 0) & (timesteps == np.floor(timesteps)) & (timesteps < 2**53)
-    if not whole.all():
-        row = int(np.argmin(whole))
-        raise DataError(
-            f"{source}: {place(row)}, column {columns[0]} is {timesteps[row]:g}; timesteps are whole numbers from 0"
-        )
-    if check_finite and not np.isfinite(states).all():
-        row, column = np.argwhere(~np.isfinite(states))[0]
-        raise DataError(
-            f"{source}: {place(row)}, column {columns[column + 1]} is {states[row, column]}; "
-            "remove or fix non-finite values"
-        )
-    return ObservationDataset.from_unpaired(states, timesteps.astype(np.int64), source, check_finite)
+    timesteps = numbers[roles.timesteps] if roles.timesteps else None
+    check_states(source, roles, numbers, timesteps)
+    names, states = _states(source, roles.states, numbers)
+    return StateRows(
+        states, names, cells.place, timesteps,
+        numbers[roles.seconds] if roles.seconds else None,
+        cells.labels[roles.episode].codes if roles.episode else None,
+        _flags(source, roles.ended, cells.labels[roles.ended], cells.place) if roles.ended else None,
+        when or "", tuple(_notes(roles)),
+    )  # fmt: skip
 
 
-def _read_csv(source: str, observations: str, timesteps: str, check_finite: bool) -> ObservationDataset:
-    opened: Any = gzip.open if source.lower().endswith(".gz") else open
-    try:
-        with opened(source, "rt", encoding="utf-8-sig", newline="") as file:
-            columns, values, lines = _parse_csv(source, _lines(source, file), observations, timesteps)
-    except (UnicodeDecodeError, csv.Error, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{source}: cannot be read as CSV, it may be truncated ({first_line(error)})") from error
-    return _from_table(source, columns, values, lambda row: f"line {lines[row]}", check_finite)
+def _states(
+    source: str, chosen: list[str], numbers: dict[str, np.ndarray]
+) -> tuple[tuple[str, ...], Float[np.ndarray, "rows obs"]]:
+    """The names of the dimensions, and the states."""
+    columns: dict[str, np.ndarray] = {}
+    for name in chosen:
+        values = numbers[name]
+        columns |= {name: values} if values.ndim == 1 else {f"{name}[{i}]": part for i, part in enumerate(values.T)}
+    rows = len(next(iter(columns.values())))
+    for name, values in columns.items():
+        check_precision(values[:, None], source, [f"column {name}"])
+    states = np.empty((rows, len(columns)), np.float32)
+    for begin in range(0, rows, BLOCK):  # of a size that stays in the processor's cache
+        for i, values in enumerate(columns.values()):
+            states[begin : begin + BLOCK, i] = as_float32(values[begin : begin + BLOCK], OBSERVATIONS, source)
+    return tuple(columns), states
 
 
-def _lines(source: str, file: TextIO) -> Iterator[str]:
-    """The lines of a text, as long as their number and length are in proportion to the file."""
-    stored = Path(source).stat().st_size
-    most, read = most_expanded(stored), 0
-    while line := file.readline(LONGEST):
-        read += len(line)
-        if len(line) == LONGEST:
-            raise DataError(f"{source}: has a line of more than {readable(LONGEST)}; end every row with a line break")
-        if read > most:
-            check_size(read, 0, stored, source, "its text")
-        yield line
-
-
-def _parse_csv(
-    source: str, file: Iterator[str], observations: str, timesteps: str
-) -> tuple[list[str], Float[np.ndarray, "rows columns"], Sequence[int]]:
-    """The names of the columns to read, their values, and the line of each row."""
-    rows = csv.reader(file)
-    header = [name.strip() for name in next(filter(None, rows), [])]
-    if not header:
-        raise DataError(f"{source}: is empty; the first line names the columns, one of them {timesteps}")
-    columns = _columns(source, header, observations, timesteps)
-    pick = itemgetter(*(header.index(name) for name in columns))
-    values, lines = array("d"), array("q")
-    for row in filter(None, rows):
-        if len(row) != len(header):
+def _flags(source: str, name: str, labels: Labels, place: Callable[[int], str]) -> np.ndarray:
+    for code, text in enumerate(labels.texts):
+        if text.lower() not in (*TRUE, *FALSE):
+            row = int(np.argmax(labels.codes == code))
             raise DataError(
-                f"{source}: line {rows.line_num} has {len(row)} values but the header names {len(header)} columns; "
-                "give every row one value a column"
+                f"{source}: {place(row)}, column {name} is {text!r}; ends of episodes are true or false: fix it, or give "
+                f"--ignore {name}"
             )
-        cells = pick(row)
-        try:
-            if UNUSUAL.search(" ".join(cells)):
-                _check_cells(source, rows.line_num, columns, cells)
-            values.extend(map(float, cells))
-        except ValueError:
-            column, value = next(cell for cell in zip(columns, cells, strict=True) if not _is_number(cell[1]))
-            raise _not_a_number(source, f"line {rows.line_num}", column, value) from None
-        lines.append(rows.line_num)
-        if len(lines) % CHECKED_ROWS == 0:
-            require_memory(len(values) * COPY, f"{source}: its first {len(lines):,} rows", "give fewer rows", DataError)
-    return columns, np.asarray(values).reshape(-1, len(columns)), lines
+    return np.array([text.lower() in TRUE for text in labels.texts])[labels.codes]
 
 
-def _check_cells(source: str, line: int, columns: Sequence[str], cells: Sequence[str]) -> None:
-    """Reject what only Python takes for a number (ValueError), and whole numbers that are too large to be kept."""
-    for column, text in zip(columns, cells, strict=True):
-        if not _is_number(text):
-            raise ValueError
-        whole = text.strip().lstrip("+-")
-        if whole.isdigit() and len(whole) < LONGEST_NUMBER and float(whole) != int(whole):
-            raise _too_large(source, f"line {line}", column, text)
-
-
-def _too_large(source: str, place: str, column: str, value: object) -> DataError:
-    return DataError(
-        f"{source}: {place}, column {column} is {value}; whole numbers beyond 2^53 lose digits: subtract an offset"
-    )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text.isascii() and "_" not in text
-
-
-def _read_parquet(source: str, observations: str, timesteps: str, check_finite: bool) -> ObservationDataset:
-    arrow, parquet = optional_modules("parquet", source, "pyarrow", "pyarrow.parquet")
-    try:
-        with parquet.ParquetFile(source) as file:
-            columns = _columns(source, file.schema_arrow.names, observations, timesteps)
-            _check_types(source, columns, file, arrow.types)
-            _check_rows(source, columns, file.metadata.num_rows)
-            table = file.read(columns=columns)
-    except (arrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{source}: cannot be read as parquet, it may be truncated ({first_line(error)})") from error
-    for name in columns[1:]:
-        if arrow.types.is_integer(table[name].type):
-            _check_whole(source, name, table[name].to_numpy())
-    values = np.column_stack([table[name].cast(arrow.float64(), safe=False).to_numpy() for name in columns])
-    return _from_table(source, columns, values, lambda row: f"row {row}", check_finite)
-
-
-def _check_types(source: str, columns: Sequence[str], file: Any, types: Any) -> None:
-    kinds = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
-    for name in columns:
-        number = file.schema_arrow.field(name).type
-        if not any(is_kind(number) for is_kind in kinds) or (name == columns[0] and types.is_boolean(number)):
-            first = next(file.iter_batches(batch_size=1, columns=[name]), None)
-            raise _not_a_number(source, "row 0", name, first[0][0].as_py() if first else None)
-
-
-def _check_rows(source: str, columns: Sequence[str], rows: int) -> None:
-    count = rows * len(columns)
-    check_size(count * np.dtype(np.float64).itemsize, 2 * count, Path(source).stat().st_size, source, "its columns")
-
-
-def _check_whole(source: str, name: str, values: np.ndarray) -> None:
-    large = (values > EXACT) | (values < -EXACT)
-    if large.any():
-        row = int(np.argmax(large))
-        raise _too_large(source, f"row {row}", name, values[row])
+def _notes(roles: Roles) -> list[str]:
+    """How the columns were understood, in words."""
+    notes = []
+    if roles.episode:
+        steps = f"timesteps are {roles.timesteps}" if roles.timesteps else "timesteps are the order of its rows"
+        ends = f", ends are {roles.ended}" if roles.ended else ""
+        notes.append(
+            f"episodes are {roles.episode}, {steps if not roles.seconds else f'times are {roles.seconds}'}{ends}"
+        )
+    elif roles.seconds:
+        notes.append(f"times are {roles.seconds}")
+    if roles.left_out:
+        notes.append(f"left out: {', '.join(roles.left_out)}")
+    return notes

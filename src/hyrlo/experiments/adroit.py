@@ -33,9 +33,10 @@ from hyrlo.experiments.adroit_expert import (
     own_size,
 )
 from hyrlo.experiments.recipes import HELD_OUT, Scale, smoke
-from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, say, spread, write_csv
+from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, say, write_csv
 from hyrlo.foobar import STEPS
 from hyrlo.runs.directory import roll_in_of
+from hyrlo.runs.intervals import spread
 from hyrlo.runs.render import render_strip
 from hyrlo.runs.training import config as configure
 

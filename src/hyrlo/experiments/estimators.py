@@ -18,9 +18,10 @@ from hyrlo.envs.gym.collect import collect_states
 from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import SwingUp
 from hyrlo.experiments.recipes import HELD_OUT, Scale, smoke
-from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, spread, write_csv
+from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, write_csv
 from hyrlo.forward.density import DensityConfig
 from hyrlo.forward.model import VectorModelConfig
+from hyrlo.runs.intervals import spread
 
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}
 ENV, HORIZON = "gym:Pendulum-v1", {"smoke": 3, "quick": 20, "paper": 40}

@@ -22,8 +22,9 @@ from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import Balance, Pump, SwingUp
 from hyrlo.experiments.dqn import NEEDS, DqnConfig, train_dqn
 from hyrlo.experiments.recipes import Scale, smoke
-from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
+from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, write_csv
 from hyrlo.foobar import MOST_HORIZON, STEPS
+from hyrlo.runs.intervals import spread
 from hyrlo.runs.training import config as configure
 
 SEEDS = {"smoke": 1, "quick": 1, "paper": 3}

@@ -13,7 +13,8 @@ from hyrlo.core.regression import LatentProjection
 from hyrlo.envs import make
 from hyrlo.envs.lock import optimal_success
 from hyrlo.experiments.recipes import Scale, recipe
-from hyrlo.experiments.runner import Finished, RunSpec, markdown, row_of, spread, write_csv
+from hyrlo.experiments.runner import Finished, RunSpec, markdown, row_of, write_csv
+from hyrlo.runs.intervals import spread
 
 HORIZON = {"smoke": 3, "quick": 10, "paper": 10}
 SEEDS = {"smoke": 1, "quick": 2, "paper": 20}

@@ -14,8 +14,9 @@ from hyrlo.envs import make
 from hyrlo.envs.lock import BAD, LockConfig, latent_occupancy
 from hyrlo.experiments import inadmissible, plots
 from hyrlo.experiments.recipes import Scale, limited, recipe
-from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, spread, write_csv
+from hyrlo.experiments.runner import Finished, RunSpec, by_group, markdown, row_of, write_csv
 from hyrlo.runs import plots as run_plots
+from hyrlo.runs.intervals import spread
 
 Seeds = Mapping[int, int]
 """Number of seeds by horizon."""

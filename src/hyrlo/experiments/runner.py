@@ -6,15 +6,12 @@ import csv
 import io
 import json
 import multiprocessing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
-import scipy.stats
 
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import read_json, write_atomically
@@ -30,9 +27,6 @@ from hyrlo.runs.progress import Progress
 from hyrlo.runs.provenance import UNKNOWN, running_code, short_name
 from hyrlo.runs.schema import Session, check_fields
 from hyrlo.runs.training import describe_config, train
-
-FEW = 10
-"""Below this number of runs a table also has bootstrap intervals: quartiles say little then."""
 
 
 class Library(NamedTuple):
@@ -229,27 +223,6 @@ def by_group(runs: list[Finished]) -> dict[str, list[Finished]]:
     for run in runs:
         groups.setdefault(run.spec.group, []).append(run)
     return groups
-
-
-def spread(values: Sequence[float]) -> str:
-    """Median (25 %, 75 %); of fewer than `FEW` values also a bootstrap interval of the median, of one value that alone."""
-    low, median, high = (short(x) for x in np.quantile(values, [0.25, 0.5, 0.75]))
-    if len(values) == 1:
-        return median
-    if len(values) >= FEW:
-        return f"{median} ({low}, {high})"
-    least, most = (short(x) for x in median_interval(values))
-    return f"{median} ({low}, {high}; 95 % {least}–{most})"
-
-
-def short(x: float) -> str:
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the median; the same values give the same interval."""
-    found = scipy.stats.bootstrap([values], np.median, method="percentile", random_state=np.random.default_rng(0))
-    return found.confidence_interval.low, found.confidence_interval.high
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -26,8 +26,9 @@ from hyrlo.envs.gym.collect import Noisy
 from hyrlo.experiments import plots
 from hyrlo.experiments.behaviour import Balance
 from hyrlo.experiments.recipes import Scale, smoke
-from hyrlo.experiments.runner import Finished, RunSpec, markdown, spread, write_csv
+from hyrlo.experiments.runner import Finished, RunSpec, markdown, write_csv
 from hyrlo.runs.directory import MemoryRun
+from hyrlo.runs.intervals import spread
 from hyrlo.runs.progress import Progress
 from hyrlo.theory.discounted import (
     DiscountedEnv,

@@ -15,10 +15,11 @@ from hyrlo.core.jax_model import JaxTraceModel
 from hyrlo.core.policies import Policy, Step
 from hyrlo.data.states import ObservationDataset
 from hyrlo.experiments.recipes import FIRST_SEED, Scale, seeds_of
-from hyrlo.experiments.runner import markdown, say, spread, write_csv
+from hyrlo.experiments.runner import markdown, say, write_csv
 from hyrlo.forward.choose import MeasuredConfig
 from hyrlo.forward.fail import fail
 from hyrlo.runs.directory import MemoryRun
+from hyrlo.runs.intervals import spread
 from hyrlo.runs.training import config as configure
 from hyrlo.theory.finite import Distributions, FiniteMDP, Table
 

@@ -15,7 +15,7 @@ from hyrlo.diagnostics.coverage import coverage
 from hyrlo.distances.value import ipm, value_witnesses
 from hyrlo.experiments import theory_plots as plots
 from hyrlo.experiments.recipes import Scale
-from hyrlo.experiments.runner import markdown, say, spread, write_csv
+from hyrlo.experiments.runner import markdown, say, write_csv
 from hyrlo.experiments.theory_guarantees import (
     KINDS,
     SLACKS,
@@ -30,6 +30,7 @@ from hyrlo.experiments.theory_guarantees import (
 from hyrlo.experiments.theory_hardness import check_tree, check_tv, reset_episodes
 from hyrlo.experiments.theory_states import KINDS as STATE_KINDS
 from hyrlo.experiments.theory_states import TARGETS, needed, samples_needed
+from hyrlo.runs.intervals import spread
 from hyrlo.runs.progress import Progress
 from hyrlo.theory.finite import Table, uniform_policy
 from hyrlo.theory.finite_fail import exact_returns, exactly, finite_psdp, smallest_ipm, witness_classes

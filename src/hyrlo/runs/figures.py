@@ -23,10 +23,15 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 def new_panels(width: float, height: float, panels: int) -> tuple[Figure, list[Axes]]:
     """A figure of several panels side by side."""
+    return new_grid(1, panels, width / panels, height)
+
+
+def new_grid(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of panels of this size, row by row."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    every = list(figure.subplots(1, panels, squeeze=False)[0])
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    every = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in every:
         axes.spines[["top", "right"]].set_visible(False)
     return figure, every
