@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from hyrlo.data.transitions import TransitionDataset
     from hyrlo.diagnostics import diagnose
     from hyrlo.envs import make
+    from hyrlo.runs.agent import Agent, load
     from hyrlo.runs.directory import TrainingStopped
+    from hyrlo.runs.export import export
     from hyrlo.runs.learned_reset import LearnedReset
+    from hyrlo.runs.numpy_policy import NumpyPolicy
     from hyrlo.runs.training import Trained, config, evaluate_run, load_run, train
 
 _MODULES = {
@@ -32,17 +35,22 @@ _MODULES = {
     "hyrlo.data.transitions": ("TransitionDataset",),
     "hyrlo.diagnostics": ("diagnose",),
     "hyrlo.envs": ("make",),
+    "hyrlo.runs.agent": ("Agent", "load"),
     "hyrlo.runs.directory": ("TrainingStopped",),
+    "hyrlo.runs.export": ("export",),
     "hyrlo.runs.learned_reset": ("LearnedReset",),
+    "hyrlo.runs.numpy_policy": ("NumpyPolicy",),
     "hyrlo.runs.training": ("Trained", "config", "evaluate_run", "load_run", "train"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AccessError",
+    "Agent",
     "DataError",
     "HyrloError",
     "LearnedReset",
+    "NumpyPolicy",
     "ObservationDataset",
     "Policy",
     "ResetModel",
@@ -56,6 +64,8 @@ __all__ = [
     "diagnose",
     "evaluate",
     "evaluate_run",
+    "export",
+    "load",
     "load_policy",
     "load_run",
     "make",

@@ -89,6 +89,7 @@ class MemoryRun:
         self.metrics: list[dict[str, Any]] = []
         self.chosen: dict[str, dict[str, str]] = {}
         self.warnings: list[dict[str, Any]] = []
+        self.policies: dict[str, Policy] = {}
         self.seconds_before = 0.0
         self.started = time.monotonic()
 
@@ -129,7 +130,12 @@ class MemoryRun:
         self.warnings.append({"what": what, **details})
 
     def keep_policy(self, name: str, policy: Policy) -> None:
-        """A policy made on the way that is of use by itself, such as a roll-in; nothing to write here."""
+        """A policy made on the way that is of use by itself, such as a roll-in."""
+        self.policies[name] = policy
+
+    def kept_policy(self, name: str) -> Policy | None:
+        """The policy that was kept under `name`, if one was."""
+        return self.policies.get(name)
 
 
 class TrainingStopped(RunError):
@@ -259,6 +265,9 @@ class RunDirectory(MemoryRun):
         """Whole, structure included: `kept_policy` needs no config to make it again."""
         self.checkpoints.mkdir(exist_ok=True)
         save_tree(self.checkpoints / f"{name}.safetensors", policy, {})
+
+    def kept_policy(self, name: str) -> Policy | None:
+        return kept_policy(self.path, name)
 
     def withdraw(self) -> None:
         """Leave nothing behind if it was refused before it began."""

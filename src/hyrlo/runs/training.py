@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import World, make, traits_of
 from hyrlo.runs import plots
+from hyrlo.runs.agent import ABOUT, Agent
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
 from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
@@ -47,11 +49,21 @@ Data = str | Path | np.ndarray | DataSet
 
 @dataclass(frozen=True)
 class Trained:
-    """A learned policy, the metrics of the run, and its result."""
+    """A learned policy, the metrics of the run, its result, and the world it was learned in."""
 
     policy: Policy
     metrics: list[dict[str, Any]]
     result: dict[str, Any]
+    world: World
+    roll_in: Policy | None = None
+    """What the forward pass learned, if there was one."""
+    path: Path | None = None
+
+    @functools.cached_property
+    def agent(self) -> Agent:
+        """Acts with the policy in the environment's own terms."""
+        about = {name: self.result[name] for name in ABOUT}
+        return Agent(self.policy, self.world, roll_in=self.roll_in, about=about, path=self.path)
 
 
 def config(
@@ -147,7 +159,7 @@ def train(
     }
     run = MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
     if isinstance(run, RunDirectory) and (result := run.finished()):
-        return Trained(load_policy(run.path), run.replay_metrics(), result)
+        return _trained(run, load_policy(run.path), run.replay_metrics(), result, world)
     try:
         policy = algorithm.train(model, source, config, keys.train, run)
     except HyrloError:
@@ -155,7 +167,14 @@ def train(
             run.withdraw()
         raise
     final = evaluate(model, policy, keys.evaluation, settings["eval_episodes"])
-    return Trained(policy, run.metrics, _finish(run, settings, model, policy, final))
+    return _trained(run, policy, run.metrics, _finish(run, settings, model, policy, final), world)
+
+
+def _trained(
+    run: MemoryRun, policy: Policy, metrics: list[dict[str, Any]], result: dict[str, Any], world: World
+) -> Trained:
+    roll_in = policy if result["algo"] == "fail" else run.kept_policy("roll_in")
+    return Trained(policy, metrics, result, world, roll_in, run.path if isinstance(run, RunDirectory) else None)
 
 
 def _settings(
