@@ -23,7 +23,7 @@ from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy, action_of, known_steps
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
 from hyrlo.core.variants import Choice, has_option, with_options
-from hyrlo.data.readers import as_states, read_transitions
+from hyrlo.data.readers import as_states, as_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import World, make, traits_of
@@ -44,7 +44,8 @@ LIBRARIES = (
 WORSE = 0.1
 """A policy is worse than its roll-in if its return is this share less."""
 DataSet = ObservationDataset | TransitionDataset
-Data = str | Path | np.ndarray | DataSet
+Data = str | Path | np.ndarray | Sequence[np.ndarray] | DataSet | Any
+"""A data frame and a Minari data set are told by what they have: neither library need be installed."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ def train(
     Args:
         algo: One of `hyrlo list`.
         world: An environment: a name, a Gymnasium environment or a function that makes one, or what `hyrlo.make` returned.
-        data: What the algorithm learns from besides the world: states (a path, an array `(N, H+1, *obs)` or an
-            `ObservationDataset`), for hyq and rlpd transitions. By default the environment's own behaviour data.
+        data: What the algorithm learns from besides the world: states (a path, an array `(N, H+1, *obs)`, a list of
+            episodes `(T+1, *obs)`, a data frame with a column `timesteps`, a Minari data set or an `ObservationDataset`), for
+            hyq and rlpd transitions. By default the environment's own behaviour data.
         roll_in: For psdp-trace, cpi and distil: a policy, or the directory of a `fail` or `foobar` run.
         config: The algorithm's config, from `hyrlo.config`; by default what suits the world.
         out: Keep the run in this directory; `resume` continues one that was stopped.
@@ -223,9 +225,7 @@ def _loaded(algorithm: Algorithm, data: Data | None) -> DataSet | None:
         return data
     if isinstance(data, Policy):
         raise HyrloError("data: is a policy; pass it as roll_in")
-    if algorithm.learns_from == "transitions" and isinstance(data, str | Path):
-        return read_transitions(data)
-    return as_states(data)
+    return as_transitions(data) if algorithm.learns_from == "transitions" else as_states(data)
 
 
 def _algorithm(algo: str, world: World) -> Algorithm:
