@@ -144,7 +144,9 @@ def test_stationary_policies_need_no_step():
     agent = walk_agent(constant(2, 3, 3))
     assert not agent.needs_step
     assert [agent.predict(np.zeros(2)) for _ in range(HORIZON + 2)] == [2] * (HORIZON + 2)
+    steps = agent.step
     assert agent.predict(np.zeros((2, 2))).tolist() == [2, 2]
+    assert agent.step == steps  # a batch is no step of the episode
     assert walk_agent(switch(constant(1, 3, 3), at=2, to=constant(2, 3, 3))).needs_step
 
 
