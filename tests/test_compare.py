@@ -19,7 +19,8 @@ from hyrlo.runs.metrics import write_lines
 def config(seed=0, algo="foobar", env="lock", horizon=3, samples=100, **more):
     return {
         "format": FORMAT, "algo": algo, "env": env, "env_options": {"actions": 10}, "horizon": horizon, "actions": 10,
-        "seed": seed, "config": {"type": "FoobarConfig", "forward": {"type": "RegressionConfig", "samples": samples, "rate": 0.1}},
+        "seed": seed,
+        "config": {"type": "FoobarConfig", "forward": {"type": "RegressionConfig", "samples": samples, "rate": 0.1}},
         "curve_episodes": 10, "eval_episodes": 50, "versions": {"hyrlo": f"0.2.{seed}"}, "code": {"version": "0.2"}, **more,
     }  # fmt: skip
 

@@ -145,7 +145,7 @@ def agent_with_targets(q, actor=None, log_alpha=0.0):
     targets = Offset(jnp.asarray(q, float))
     actor = Softmax(Offset(jnp.log(jnp.array([0.25, 0.75])))) if actor is None else actor
     other = s.TrainState.create(Offset(targets.q + 100.0))
-    return s.Agent(s.TrainState.create(actor), actor, other, targets, s.TrainState.create(jnp.asarray(log_alpha)))
+    return s.SacAgent(s.TrainState.create(actor), actor, other, targets, s.TrainState.create(jnp.asarray(log_alpha)))
 
 
 THREE = s.SacBatch(

@@ -27,10 +27,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from hyrlo.backward.race import race
 from hyrlo.backward.reward_units import RewardUnits
 from hyrlo.backward.sac import (
-    Agent,
     Losses,
     Replay,
     RollInSacConfig,
+    SacAgent,
     SacBatch,
     SacConfig,
     clone,
@@ -54,7 +54,7 @@ VALUING = 3000
 class Learning(NamedTuple):
     """All that changes from iteration to iteration."""
 
-    agent: Agent
+    agent: SacAgent
     replay: Replay
     units: RewardUnits
     first: Policy

@@ -178,7 +178,7 @@ class TrainState(eqx.Module, Generic[Params]):
         return TrainState(optax.apply_updates(self.params, updates), optimiser)
 
 
-class Agent(eqx.Module):
+class SacAgent(eqx.Module):
     """All that is learned, with optimiser states."""
 
     actor: TrainState[Policy]
@@ -212,7 +212,7 @@ class Losses(NamedTuple):
 
 
 @eqx.filter_jit
-def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, units: RewardUnits, config: SacConfig) -> Agent:
+def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, units: RewardUnits, config: SacConfig) -> SacAgent:
     """Fresh networks, whitened by the states in the replay buffer. Critics begin at the least value seen: what was not tried
     looks bad."""
     known = jnp.arange(replay.capacity) < replay.added
@@ -231,11 +231,11 @@ def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, units: RewardUni
 
     critics = jax.vmap(critic)(jax.random.split(critic_key, config.num_qs))
     log_alpha = jnp.log(jnp.asarray(config.temperature))
-    return Agent(TrainState.create(actor), actor, TrainState.create(critics), critics, TrainState.create(log_alpha))
+    return SacAgent(TrainState.create(actor), actor, TrainState.create(critics), critics, TrainState.create(log_alpha))
 
 
 @eqx.filter_jit
-def clone(key: PRNGKeyArray, agent: Agent, replay: Replay, config: SacConfig) -> Agent:
+def clone(key: PRNGKeyArray, agent: SacAgent, replay: Replay, config: SacConfig) -> SacAgent:
     """The agent with an actor that makes the actions in the replay buffer likely."""
 
     def one(t: Int[Array, ""], actor: TrainState[Policy]) -> TrainState[Policy]:
@@ -244,7 +244,7 @@ def clone(key: PRNGKeyArray, agent: Agent, replay: Replay, config: SacConfig) ->
         return actor.apply_gradients(jax.grad(loss_of)(actor.params), CLONING_RATE * (1 - t / CLONING))
 
     actor = jax.lax.fori_loop(0, CLONING, one, agent.actor).params
-    return Agent(TrainState.create(actor), actor, agent.critics, agent.targets, agent.log_alpha)
+    return SacAgent(TrainState.create(actor), actor, agent.critics, agent.targets, agent.log_alpha)
 
 
 def deterministic(actor: Policy) -> Policy:
@@ -284,7 +284,7 @@ def soft_value(
 
 
 def td_target(
-    key: PRNGKeyArray, subset_key: PRNGKeyArray, agent: Agent, batch: SacBatch, gamma: float, config: SacConfig
+    key: PRNGKeyArray, subset_key: PRNGKeyArray, agent: SacAgent, batch: SacBatch, gamma: float, config: SacConfig
 ) -> Float[Array, " n"]:
     """Targets y of the critics. Rewards are in the units of the critics."""
     alpha = jnp.exp(agent.log_alpha.params) if config.entropy_in_backup else jnp.zeros(())
@@ -308,7 +308,7 @@ def update_critics(
 
 
 def update_actor(
-    key: PRNGKeyArray, agent: Agent, batch: SacBatch, rate: Float[Array, ""], config: SacConfig
+    key: PRNGKeyArray, agent: SacAgent, batch: SacBatch, rate: Float[Array, ""], config: SacConfig
 ) -> tuple[TrainState[Policy], Float[Array, ""], Float[Array, ""]]:
     """The actor after one step, its value and its entropy before it."""
     alpha, reduce = jnp.exp(agent.log_alpha.params), jnp.mean if config.actor_value == "mean" else jnp.min
@@ -328,12 +328,12 @@ def update_temperature(
     return log_alpha.apply_gradients(jnp.exp(log_alpha.params) * (entropy - target), rate)
 
 
-def update_targets(agent: Agent, config: SacConfig) -> Agent:
+def update_targets(agent: SacAgent, config: SacConfig) -> SacAgent:
     """Move target critics and averaged actor towards the current ones."""
     # The old values are the first argument: the other order rounds differently, and equal seeds must give equal bytes.
     targets = optax.incremental_update(agent.targets, agent.critics.params, 1 - config.tau)
     average = optax.incremental_update(agent.average, agent.actor.params, config.average)
-    return Agent(agent.actor, average, agent.critics, targets, agent.log_alpha)
+    return SacAgent(agent.actor, average, agent.critics, targets, agent.log_alpha)
 
 
 def target_entropy(spec: Spec, config: SacConfig) -> float:
@@ -343,7 +343,7 @@ def target_entropy(spec: Spec, config: SacConfig) -> float:
 
 def update(
     key: PRNGKeyArray,
-    agent: Agent,
+    agent: SacAgent,
     losses: Losses,
     t: Int[Array, ""],
     batch: SacBatch,
@@ -351,7 +351,7 @@ def update(
     actor_rate: Float[Array, ""],
     spec: Spec,
     config: SacConfig,
-) -> tuple[Agent, Losses]:
+) -> tuple[SacAgent, Losses]:
     """Update number t: the critics and, every `actor_every` updates, actor and temperature."""
     keys = Keys(key)
 
@@ -366,14 +366,14 @@ def update(
     due, unchanged = t % config.actor_every == 0, (agent.actor, agent.log_alpha, losses.value, losses.entropy)
     actor, log_alpha, value, entropy = jax.lax.cond(due, act_better, lambda: unchanged)
     critics, loss = update_critics(agent.critics, batch, target, rate)
-    agent = Agent(actor, agent.average, critics, agent.targets, log_alpha)
+    agent = SacAgent(actor, agent.average, critics, agent.targets, log_alpha)
     return update_targets(agent, config), Losses(loss, value, entropy)
 
 
 @eqx.filter_jit
 def improve(
     key: PRNGKeyArray,
-    agent: Agent,
+    agent: SacAgent,
     replay: Replay,
     offline: Replay | None,
     units: RewardUnits,
@@ -382,11 +382,11 @@ def improve(
     actor_rate: Float[Array, ""],
     spec: Spec,
     config: SacConfig,
-) -> tuple[Agent, Losses]:
+) -> tuple[SacAgent, Losses]:
     """`updates` updates at learning rate `rate`, with `actor_rate` for actor and temperature. With `offline` transitions, half
     of every batch is from them."""
 
-    def one(t: Int[Array, ""], carry: tuple[Agent, Losses]) -> tuple[Agent, Losses]:
+    def one(t: Int[Array, ""], carry: tuple[SacAgent, Losses]) -> tuple[SacAgent, Losses]:
         keys = Keys(key).at(t)
         half = 0 if offline is None else config.batch // 2
         batch = replay.sample(keys.batch, config.batch - half)
@@ -401,7 +401,7 @@ def improve(
 
 
 @eqx.filter_jit
-def in_units(agent: Agent, before: RewardUnits, after: RewardUnits, gamma: float) -> Agent:
+def in_units(agent: SacAgent, before: RewardUnits, after: RewardUnits, gamma: float) -> SacAgent:
     """The same agent in other units of rewards: critics and temperature are rescaled."""
     known = before.most > before.least
     ratio = jnp.where(known, after.scale / before.scale, 1.0)
@@ -414,4 +414,4 @@ def in_units(agent: Agent, before: RewardUnits, after: RewardUnits, gamma: float
 
     critics = eqx.tree_at(lambda c: c.params, agent.critics, rescaled(agent.critics.params))
     log_alpha = eqx.tree_at(lambda a: a.params, agent.log_alpha, agent.log_alpha.params + jnp.log(ratio))
-    return Agent(agent.actor, agent.average, critics, rescaled(agent.targets), log_alpha)
+    return SacAgent(agent.actor, agent.average, critics, rescaled(agent.targets), log_alpha)

@@ -1,4 +1,4 @@
-"""The command line: `hyrlo train | eval | diagnose | data | reproduce | bound | compare | list`.
+"""The command line: `hyrlo train | eval | compare | export | diagnose | data | reproduce | bound | list`.
 
 Errors are one line, `error: what, where, what to do`, with exit code 2. A command's module is imported when it is used.
 """
@@ -22,6 +22,7 @@ hyrlo: good policies from state-only logs plus online interaction
 
   hyrlo train ALGO ENV [--data D] [--horizon H] [--seed S | --seeds K] [--preset NAME] [--out DIR] [--resume] [...]
   hyrlo eval DIR [--episodes N] [--json] [--render [FILE.gif]]
+  hyrlo export DIR --to onnx|numpy --out F      a file that acts without JAX
   hyrlo diagnose ENV [--data D] [--run DIR]     can the data be reached, are they covered, what to expect
   hyrlo data collect|import|info ...
   hyrlo reproduce EXPERIMENT [--scale smoke|quick|paper] [--seeds K]     figures and tables of the paper
@@ -31,8 +32,8 @@ hyrlo: good policies from state-only logs plus online interaction
 
 `hyrlo train foobar lock --horizon 10` is a first run of about a minute. Every command has --help.
 """
-COMMANDS = ("train", "eval", "diagnose", "data", "reproduce", "bound", "compare", "list")
-COMPILING = ("eval", "diagnose", "data", "reproduce")
+COMMANDS = ("train", "eval", "compare", "export", "diagnose", "data", "reproduce", "bound", "list")
+COMPILING = ("eval", "export", "diagnose", "data", "reproduce")
 """Commands that use the compilation cache; `train` has an option for it."""
 
 

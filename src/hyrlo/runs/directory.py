@@ -93,6 +93,7 @@ class MemoryRun:
         self.metrics: list[dict[str, Any]] = []
         self.chosen: dict[str, dict[str, str]] = {}
         self.warnings: list[dict[str, Any]] = []
+        self.policies: dict[str, Policy] = {}
         self.seconds_before = 0.0
         self.started = time.monotonic()
 
@@ -133,7 +134,12 @@ class MemoryRun:
         self.warnings.append({"what": what, **details})
 
     def keep_policy(self, name: str, policy: Policy) -> None:
-        """A policy made on the way that is of use by itself, such as a roll-in; nothing to write here."""
+        """A policy made on the way that is of use by itself, such as a roll-in."""
+        self.policies[name] = policy
+
+    def kept_policy(self, name: str) -> Policy | None:
+        """The policy that was kept under `name`, if one was."""
+        return self.policies.get(name)
 
     def withdraw(self) -> None:
         """Leave nothing behind if the run was refused before it began; nothing was written here."""
@@ -300,6 +306,9 @@ class RunDirectory(MemoryRun):
         """Whole, structure included: `kept_policy` needs no config to make it again."""
         self.checkpoints.folder.mkdir(exist_ok=True)
         save_tree(self.checkpoints.folder / f"{name}.safetensors", policy, {"policy": name, "run": self.identity})
+
+    def kept_policy(self, name: str) -> Policy | None:
+        return kept_policy(self.path, name)
 
     def withdraw(self) -> None:
         if not self.resumed and not self.metrics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,7 +40,7 @@ class Bar:
 
 
 class Progress:
-    """Bars on a terminal, a line for every tenth of a phase elsewhere, nothing if not enabled."""
+    """Bars on a terminal and in notebooks (with ipywidgets), a line for every tenth of a phase elsewhere."""
 
     def __init__(self, enabled: bool = True, label: str = "", console: Console | None = None):
         self.enabled, self.label = enabled, label
@@ -61,7 +62,7 @@ class Progress:
     def phase(self, name: str, total: int, finished: int) -> Iterator[Bar]:
         if not self.enabled or finished >= total:
             yield Bar(name, total, finished, lambda bar, note: None)
-        elif not self.console.is_terminal:
+        elif not self.console.is_terminal and not _in_notebook(self.console):
             yield Bar(name, total, finished, self._print_line, self.scores)
         else:
             columns = (
@@ -82,8 +83,10 @@ class Progress:
 
     def _print_line(self, bar: Bar, note: str) -> None:
         if bar.finished % max(1, bar.total // 10) == 0 or bar.finished == bar.total:
-            print(
-                visible(f"{self.label}{bar.name} {bar.finished}/{bar.total}  {note}"),
-                file=self.console.file,
-                flush=True,
-            )
+            line = visible(f"{self.label}{bar.name} {bar.finished}/{bar.total}  {note}")
+            print(line, file=self.console.file, flush=True)
+
+
+def _in_notebook(console: Console) -> bool:
+    """Whether rich can show bars in a notebook, which it does with ipywidgets."""
+    return console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None

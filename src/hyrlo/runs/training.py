@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,12 @@ from hyrlo.core.ranges import Count, check_value
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
 from hyrlo.core.signals import interrupts
 from hyrlo.core.variants import Choice, has_option, with_options
-from hyrlo.data.readers import as_states, read_transitions
+from hyrlo.data.readers import as_states, as_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import World, make, traits_of
 from hyrlo.runs import plots, report
+from hyrlo.runs.agent import ABOUT, Agent
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
 from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
@@ -41,16 +43,27 @@ from hyrlo.theory.discounted import interactive_model
 WORSE = 0.1
 """A policy is worse than its roll-in if its return is this share less."""
 DataSet = ObservationDataset | TransitionDataset
-Data = str | Path | np.ndarray | DataSet
+Data = str | Path | np.ndarray | Sequence[np.ndarray] | DataSet | Any
+"""A data frame and a Minari data set are told by what they have: neither library need be installed."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A learned policy, the metrics of the run, and its result."""
+    """A learned policy, the metrics of the run, its result, and the world it was learned in."""
 
     policy: Policy
     metrics: list[dict[str, Any]]
     result: dict[str, Any]
+    world: World
+    roll_in: Policy | None = None
+    """What the forward pass learned, if there was one."""
+    path: Path | None = None
+
+    @functools.cached_property
+    def agent(self) -> Agent:
+        """Acts with the policy in the environment's own terms."""
+        about = {name: self.result[name] for name in ABOUT}
+        return Agent(self.policy, self.world, roll_in=self.roll_in, about=about, path=self.path)
 
 
 def config(
@@ -110,8 +123,9 @@ def train(
     Args:
         algo: One of `hyrlo list`.
         world: An environment: a name, a Gymnasium environment or a function that makes one, or what `hyrlo.make` returned.
-        data: What the algorithm learns from besides the world: states (a path, an array `(N, H+1, *obs)` or an
-            `ObservationDataset`), for hyq and rlpd transitions. By default the environment's own behaviour data.
+        data: What the algorithm learns from besides the world: states (a path, an array `(N, H+1, *obs)`, a list of
+            episodes `(T+1, *obs)`, a data frame with a column `timesteps`, a Minari data set or an `ObservationDataset`), for
+            hyq and rlpd transitions. By default the environment's own behaviour data.
         roll_in: For psdp-trace, cpi and distil: a policy, or the directory of a `fail` or `foobar` run.
         config: The algorithm's config, from `hyrlo.config`; by default what suits the world.
         out: Keep the run in this directory; `resume` continues one that was stopped.
@@ -147,16 +161,38 @@ def train(
     listeners = [*callbacks, *_tensorboard(tensorboard, out)]
     run = _begin(settings, keys, shown_progress, listeners, out, resume, anyway)
     if isinstance(run, RunDirectory) and (result := run.finished()):
-        return Trained(load_policy(run.path), run.replay_metrics(), result)
+        return _trained(run, load_policy(run.path), run.replay_metrics(), result, world)
+    return _learned(algorithm, model, source, config, keys, run, settings, world)
+
+
+def _learned(
+    algorithm: Algorithm,
+    model: TraceModel,
+    source: Any,
+    config: Any,
+    keys: Keys,
+    run: MemoryRun,
+    settings: dict[str, Any],
+    world: World,
+) -> Trained:
+    """Train and evaluate; a run that was refused before it began leaves nothing behind."""
     try:
-        with out_of_memory_in_one_line(f"{algo} on {world.name}"):
+        with out_of_memory_in_one_line(f"{algorithm.name} on {world.name}"):
             policy = algorithm.train(model, source, config, keys.train, run)
-            return Trained(policy, run.metrics, _finish(run, settings, model, policy, keys.evaluation))
+            result = _finish(run, settings, model, policy, keys.evaluation)
+        return _trained(run, policy, run.metrics, result, world)
     except HyrloError:
         run.withdraw()
         raise
     finally:
         run.release()
+
+
+def _trained(
+    run: MemoryRun, policy: Policy, metrics: list[dict[str, Any]], result: dict[str, Any], world: World
+) -> Trained:
+    roll_in = policy if result["algo"] == "fail" else run.kept_policy("roll_in")
+    return Trained(policy, metrics, result, world, roll_in, run.path if isinstance(run, RunDirectory) else None)
 
 
 def _begin(
@@ -232,9 +268,7 @@ def _loaded(algorithm: Algorithm, data: Data | None) -> DataSet | None:
         return data
     if isinstance(data, Policy):
         raise HyrloError("data: is a policy; pass it as roll_in")
-    if algorithm.learns_from == "transitions" and isinstance(data, str | Path):
-        return read_transitions(data)
-    return as_states(data)
+    return as_transitions(data) if algorithm.learns_from == "transitions" else as_states(data)
 
 
 def _algorithm(algo: str, world: World) -> Algorithm:

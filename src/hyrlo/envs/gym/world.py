@@ -136,6 +136,10 @@ class GymWorld(World):
         return Spec(self.horizon, self.env.size + 1, actions, size, ends=True)
 
     @property
+    def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
+        return self.env.env.observation_space, self.env.env.action_space
+
+    @property
     def options(self) -> dict[str, Any]:
         options = {**super().options, **({FROM_OBJECT: True} if self.from_object else {})}
         return {name: value for name, value in options.items() if value is not None}
