@@ -140,6 +140,15 @@ def test_a_given_step_leaves_the_count_alone():
     assert "one for each of the 3" in message(agent.predict, np.zeros((3, 2)), step=[0, 1])
 
 
+def test_each_row_has_its_own_step():
+    networks = (Softmax(MLP.create(jax.random.key(h), (3, 8, 3))) for h in range(HORIZON))
+    agent = walk_agent(Stack(jax.tree.map(lambda *x: jnp.stack(x), *networks)))
+    states, steps = np.random.default_rng(0).normal(size=(12, 2)), np.arange(12) % HORIZON
+    expected = [agent.predict(state, step=h) for state, h in zip(states, steps, strict=True)]
+    assert agent.predict(states, step=steps).tolist() == expected
+    assert len({tuple(agent.predict(states, step=h)) for h in range(HORIZON)}) > 1
+
+
 def test_stationary_policies_need_no_step():
     agent = walk_agent(constant(2, 3, 3))
     assert not agent.needs_step

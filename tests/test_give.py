@@ -2,6 +2,7 @@
 
 import sys
 import types
+from collections import OrderedDict
 
 import gymnasium
 import jax
@@ -114,13 +115,16 @@ def test_training_takes_a_list_of_episodes(monkeypatch):
 def minari_data(minari_home):
     """A local data set of MultiDiscrete actions and dict observations whose keys are not in order."""
     minari = pytest.importorskip("minari")
-    env = minari.DataCollector(gymnasium.wrappers.TimeLimit(Spaces("dict", "many"), 3), data_format="hdf5")
+    inner = Spaces("dict", "many")
+    inner.observation_space = spaces.Dict(OrderedDict(reversed(list(inner.observation_space.items()))))
+    env = minari.DataCollector(gymnasium.wrappers.TimeLimit(inner, 3), data_format="hdf5")
     env.action_space.seed(0)
     for episode in range(4):
         env.reset(seed=episode)
         for _ in range(3):
             env.step(env.action_space.sample())
-    return env.create_dataset("spaces-v0", algorithm_name="any")
+    env.create_dataset("spaces-v0", algorithm_name="any")
+    return minari.load_dataset("spaces-v0")
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
