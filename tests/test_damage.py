@@ -205,6 +205,19 @@ def test_a_warning_outlives_the_session(copy):
     assert "online.safetensors: is missing" in train(copy, resume=True).result["warnings"][0]["what"]
 
 
+def test_a_kill_while_a_step_is_repeated_costs_no_later_step(copy, finished, monkeypatch):
+    """The lines of later phases stay: their checkpoints count them."""
+    (copy / "checkpoint/forward.safetensors").write_bytes(b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "keep_policy", lambda *_: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception, match="killed"):
+            train(copy, resume=True)
+    (warning,) = train(copy, resume=True).result["warnings"]  # of the session before
+    assert "forward.safetensors: has 0 bytes" in warning["what"]
+    assert policy_bytes(copy) == policy_bytes(finished)
+    assert untimed(copy) == untimed(finished)
+
+
 def test_the_good_checkpoint_is_not_replaced_by_the_damaged_one(copy):
     newest, before = (copy / f"checkpoint/online{end}.safetensors" for end in ("", "-before"))
     newest.write_bytes(b"")

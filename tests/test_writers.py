@@ -110,6 +110,22 @@ def test_a_lock_is_not_kept_by_children_of_a_killed_process(tmp_path):
         os.kill(child, signal.SIGKILL)
 
 
+def test_a_lock_on_a_file_that_its_owner_has_removed_is_none(tmp_path, monkeypatch):
+    """A process may open the file, and get its lock only after the one before has removed it."""
+    take, before = lock.fcntl.lockf, []
+
+    def released_in_between(file, how):
+        if not before:
+            before.append(os.fstat(file).st_ino)
+            (tmp_path / LOCK_FILE).unlink()
+        take(file, how)
+
+    monkeypatch.setattr(lock.fcntl, "lockf", released_in_between)
+    taken = WriterLock(tmp_path)
+    assert os.path.samestat(os.fstat(taken.file), os.stat(tmp_path / LOCK_FILE))
+    taken.release()
+
+
 def test_what_a_lock_file_says_is_not_trusted(held, tmp_path):
     for content in (b"1 \x1b[31m[bold]\n", b"\xff" * 50, b"", b"x" * 10_000):
         (tmp_path / LOCK_FILE).write_bytes(content)

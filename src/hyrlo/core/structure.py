@@ -97,7 +97,7 @@ def _check_array(value: Any, hint: Any, lead: Axes, sizes: dict[str, int], where
     names, shape = hint.dim_str.split(), value.shape
     if any(name.startswith("*") for name in names):
         return
-    if shape[: len(lead)] != lead or len(shape) != len(lead) + len(names) or 0 in shape:
+    if len(shape) != len(lead) + len(names) or 0 in shape:
         raise ValueError(f"{where} has shape {list(shape)}; it must be {[*lead, *names]}")
     for name, size in zip(names, shape[len(lead) :], strict=True):
         if name.isidentifier() and sizes.setdefault(name, size) != size:

@@ -162,8 +162,8 @@ def without_trailing_zeros(array: np.ndarray) -> np.ndarray:
 
 def _filled(flat: np.ndarray, like: Any) -> Array:
     """The array that `without_trailing_zeros` was given."""
-    if flat.ndim != 1 or flat.dtype != like.dtype or flat.size > like.size:
+    if flat.ndim != 1 or flat.dtype != like.dtype:
         raise ValueError(f"{flat.dtype}{flat.shape} does not fit {like.dtype}{like.shape}")
     whole = np.zeros(like.shape, like.dtype)
-    whole.reshape(-1)[: flat.size] = flat
+    whole.reshape(-1)[: flat.size] = flat  # `ValueError` if it does not fit
     return jnp.asarray(whole)

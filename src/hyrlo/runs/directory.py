@@ -241,7 +241,6 @@ class RunDirectory(MemoryRun):
             model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
             self.metrics = self.lines[: about["metrics"]]
             self.seconds_before = about["seconds"]
-            self.with_rows |= {name} if about["rows"] else set()
             for warning in about["recovered"]:
                 if warning not in self.recovered:
                     self.recovered.append(warning)
