@@ -18,6 +18,7 @@ import tyro
 from rich.table import Table
 
 from hyrlo.backward.variants import IMPROVE, STATIONARY
+from hyrlo.cli.config_file import print_format, printed, with_config_file
 from hyrlo.cli.help import count, usual
 from hyrlo.cli.output import number, out, say
 from hyrlo.cli.parsing import (
@@ -148,6 +149,7 @@ MIXINS = {"forward": ForwardArgs, "improve": ImproveArgs, "explore": ExploreArgs
 
 
 def command_train(argv: Sequence[str]) -> None:
+    printing, argv = print_format(with_config_file(argv, _run_options))
     if not argv or argv[0].startswith("-"):
         print(f"usage: hyrlo train ALGO ENV [options]\nALGO: {', '.join(ALGORITHMS)}; `hyrlo train ALGO ENV --help`")
         if argv and argv[0] in HELP:
@@ -165,6 +167,9 @@ def command_train(argv: Sequence[str]) -> None:
     _check(args)
     command = shlex.join(["hyrlo", "train", *argv])
     assert world is not None
+    if printing is not None:
+        print(printed(algorithm, args, world.spec.horizon, printing))
+        return
     if args.seeds is None:
         directory = Path(args.out or f"{_base(algorithm, world)}-seed{args.seed}")
         result = _train(algorithm, world, data, args, args.seed, directory, "", command).result
@@ -186,6 +191,10 @@ def _kind(algorithm: Algorithm, short: bool = False) -> type[TrainArgs]:
     sources: dict[str, type] = {"states": DataArgs, "transitions": DataArgs, "roll-in": RollInArgs}
     before = [sources[algorithm.learns_from]] if algorithm.learns_from in sources else []
     return extended(TrainArgs, [], mixins if short else [*mixins, AnywayArgs], before)
+
+
+def _run_options(algorithm: Algorithm, env: str) -> type[TrainArgs]:
+    return with_environment(_kind(algorithm), env or None)
 
 
 def _first_look(algorithm: Algorithm, argv: Sequence[str], helping: bool) -> Any:
