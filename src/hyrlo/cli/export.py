@@ -24,10 +24,12 @@ class ExportArgs:
     """ONNX, or an npz file that needs NumPy alone."""
     out: Annotated[str, tyro.conf.arg(metavar="F")]
     """The file: *.onnx or *.npz."""
+    trust: bool = False
+    """Import the module that the run's environment names. Only for runs of people whose code you would run."""
 
 
 def command_export(argv: Sequence[str]) -> None:
     args = parse(ExportArgs, argv, "hyrlo export")
-    say(f"policy in {export(args.dir, args.to, args.out)}")
+    say(f"policy in {export(args.dir, args.to, args.out, args.trust)}")
     if args.to == "numpy":
         say(f"act with hyrlo.NumpyPolicy, or copy {numpy_policy.__file__}: it needs NumPy alone")

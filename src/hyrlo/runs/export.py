@@ -23,11 +23,12 @@ OPSET, IR = 17, 8
 """Of ONNX: old enough for the runtimes of the last years."""
 
 
-def export(source: str | Path | Agent, to: str, out: str | Path) -> Path:
+def export(source: str | Path | Agent, to: str, out: str | Path, trust: bool = False) -> Path:
     """Write the most likely actions of a run, or of an agent, as a file: `to` is `onnx` or `numpy`.
 
     Inputs are flat observations `(n, size)`, as `gymnasium.spaces.flatten` makes them (the NumPy file also takes the
-    environment's own), and, for policies that depend on it, the step. Actions are as the environment takes them.
+    environment's own), and, for policies that depend on it, the step. Actions are as the environment takes them. `trust` is that
+    of `hyrlo.load`.
     """
     check_name(to, ENDINGS, "format")
     out = Path(out)
@@ -35,7 +36,7 @@ def export(source: str | Path | Agent, to: str, out: str | Path) -> Path:
         raise HyrloError(f"{out}: give a name that ends with {ENDINGS[to]}")
     if not out.parent.is_dir():
         raise HyrloError(f"{out}: there is no folder {out.parent}; make it first")
-    agent = source if isinstance(source, Agent) else load(source)
+    agent = source if isinstance(source, Agent) else load(source, trust=trust)
     size = flatdim(agent.observation_space)
     graph = graph_of(agent.policy, size, agent.world)
     about = {
