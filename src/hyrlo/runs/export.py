@@ -27,8 +27,8 @@ def export(source: str | Path | Agent, to: str, out: str | Path, trust: bool = F
     """Write the most likely actions of a run, or of an agent, as a file: `to` is `onnx` or `numpy`.
 
     Inputs are flat observations `(n, size)`, as `gymnasium.spaces.flatten` makes them (the NumPy file also takes the
-    environment's own), and, for policies that depend on it, the step. Actions are as the environment takes them. `trust` is that
-    of `hyrlo.load`.
+    environment's own), and, for policies that depend on it, the step. Actions are as the environment takes them. `trust` is
+    that of `hyrlo.load`.
     """
     check_name(to, ENDINGS, "format")
     out = Path(out)
