@@ -57,7 +57,11 @@ class Range:
             return kind if self.low <= -MOST_FLOAT else f"{kind} {low}"
         if whole:
             return f"{kind} from {int(self.low)} to {int(self.high)}"
-        return f"a number {low.replace('of at least', 'from')} to {'below ' if self.below else ''}{self.high:g}"
+        if self.above and self.below:
+            return f"a number between {self.low:g} and {self.high:g}"
+        if self.above:
+            return f"a number above {self.low:g} and up to {self.high:g}"
+        return f"a number from {self.low:g} to {'below ' if self.below else ''}{self.high:g}"
 
 
 Count = Annotated[int, Range(1, MOST_WHOLE)]
