@@ -31,7 +31,7 @@ from hyrlo.core.policies import (
 from hyrlo.runs.agent import Agent
 from hyrlo.runs.directory import MemoryRun, RunDirectory
 from hyrlo.runs.learned_reset import Actor
-from hyrlo.runs.training import evaluate_run
+from hyrlo.runs.loading import evaluate_run
 from tests.gym_envs import Spaces, Walk
 from tests.test_render import constant, save_run
 

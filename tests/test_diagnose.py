@@ -33,7 +33,7 @@ FEW = [  # the sizes of the experiment at smoke scale: one compilation for both
 SMALL = [*FEW, "--passes", "1", "--samples", "60"]
 KEYS = {
     "env", "horizon", "observation_size", "source", "seed", "run", "policies", "forward", "roll_out", "config", "data",
-    "steps", "verdict", "advice", "flagged",
+    "steps", "verdict", "advice", "alarming", "flagged",
 }  # fmt: skip
 
 

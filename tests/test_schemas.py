@@ -336,4 +336,4 @@ def test_a_run_that_was_not_moved_says_nothing(stopped, tmp_path, capsys):
     assert set(read_json(path / "config.json")["machine"]) == {"platform", "processor", "cores", "backend", "flags"}
     (path / "metrics.jsonl").write_text('{"phase": 3}\n')
     assert train_small(path, "--resume") == 2
-    assert "metrics.jsonl: line 1: phase is 3; give text" in one_line_error(capsys)
+    assert "metrics.jsonl: is not the file that this run ended with" in one_line_error(capsys)

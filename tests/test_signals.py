@@ -19,11 +19,22 @@ LONG = 60.0
 EXIT = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
+def hears_interrupts():
+    """Children of a shell's background jobs ignore SIGINT unless they say otherwise."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(*argv, **options):
     """The command as a process of a group of its own, so that a signal to the group does not reach the tests."""
     command = [sys.executable, "-m", "hyrlo", *map(str, argv)]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0, **options
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=hears_interrupts,
+        **options,
     )
 
 

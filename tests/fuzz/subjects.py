@@ -11,7 +11,7 @@ import numpy as np
 import hyrlo
 from hyrlo.data.minari import write_minari
 from hyrlo.data.readers import read_states, read_transitions
-from hyrlo.runs.training import evaluate_run
+from hyrlo.runs.loading import evaluate_run
 from tests.fuzz.mutators import BYTES, TEXT, any_of, in_gzip, in_json, in_json_lines, in_safetensors, in_zip
 from tests.logs import table, write_csv, write_npz, write_parquet
 

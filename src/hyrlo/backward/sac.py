@@ -53,7 +53,7 @@ class SacConfig(Options):
     expert: ClassVar[tuple[str, ...]] = (
         "random_collections", "batch", "layers", "layer_norm", "num_qs", "num_min_qs", "actor_value", "actor_every",
         "last_learning_rate", "tau", "temperature", "entropy_in_backup", "average", "ends_at_horizon", "replay",
-        "raw_rewards", "keep", "check", "temperature_rate", "without_noise", "clone",
+        "raw_rewards", "keep", "check", "temperature_rate", "from_start_ahead", "without_noise", "clone",
     )  # fmt: skip
     steps: CountOrZero = 0
     """Environment steps, without the last check (default: 5,000 for each of the first 100 steps of the horizon)."""

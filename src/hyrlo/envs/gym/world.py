@@ -10,14 +10,14 @@ import functools
 import json
 import weakref
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import gymnasium
 
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import DataError, HyrloError
 from hyrlo.core.memory import require_memory
-from hyrlo.core.ranges import Count, Options
+from hyrlo.core.ranges import Count, Options, Range
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.gym.answers import describe
@@ -37,8 +37,8 @@ from hyrlo.envs.gym.wrappers import Absorbing, SetState
 from hyrlo.envs.registry import FROM_OBJECT, check_options
 from hyrlo.envs.world import SIMULATED, Traits, World
 
-LONGEST_TIMEOUT = 86_400
-"""Seconds; what is longer may as well be left out."""
+Seconds = Annotated[float, Range(0, 86_400, above=True)]
+"""Up to a day; what is longer may as well be left out."""
 ENV_MEMORY, WORKER_MEMORY = 2**14, 2**25
 """Bytes that the smallest environment takes, here and in a process of its own."""
 
@@ -53,13 +53,11 @@ class GymConfig(Options):
     """Each environment in a worker process: for environments whose step takes far longer than a message, 0.1 ms."""
     kwargs: str = "{}"
     """Arguments of the environment, as a JSON object: '{"goal_velocity": 0.1}'."""
-    timeout: float | None = None
+    timeout: Seconds | None = None
     """Seconds that one reset or step may take (default: any time)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.timeout is not None and not 0 < self.timeout <= LONGEST_TIMEOUT:
-            raise HyrloError(f"timeout is {self.timeout}; give seconds above 0, at most {LONGEST_TIMEOUT:,}")
         self.arguments()
 
     def arguments(self) -> dict[str, Any]:
