@@ -29,7 +29,7 @@ from hyrlo.core.policies import (
     switch,
 )
 from hyrlo.runs.agent import Agent
-from hyrlo.runs.directory import MemoryRun, RunDirectory
+from hyrlo.runs.directory import FORMAT, MemoryRun, RunDirectory
 from hyrlo.runs.learned_reset import Actor
 from hyrlo.runs.loading import evaluate_run
 from tests.gym_envs import Spaces, Walk
@@ -331,7 +331,8 @@ def test_a_run_without_roll_in_says_so():
 
 
 def test_runs_keep_policies_by_name(tmp_path):
-    for run in (MemoryRun(), RunDirectory(tmp_path / "run", {})):
+    config = {"format": FORMAT, "algo": "fail", "env": "lock", "env_options": {}, "horizon": 3, "seed": 0}
+    for run in (MemoryRun(), RunDirectory(tmp_path / "run", config)):
         assert run.kept_policy("roll_in") is None
         run.keep_policy("roll_in", Uniform(4))
         assert run.kept_policy("roll_in") == Uniform(4)
