@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: setup demo test quick lint bench lock clean
+.PHONY: setup demo test quick fuzz lint bench lock clean
 
 setup: $(READY)
 
@@ -28,6 +28,9 @@ test: lint  ## everything
 
 quick: lint  ## all but the tests that take long
 	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not learning and not slow'
+
+fuzz: $(READY)  ## spoil files at random for HYRLO_FUZZ_SECONDS (an hour)
+	$(BIN)/python -m tests.fuzz
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -13,6 +13,7 @@ from hyrlo.cli.main import main
 from hyrlo.core.policies import Uniform
 from hyrlo.envs.gym.answers import number_of, shown, success_of, truth_of
 from hyrlo.envs.gym.model import episode_seeds
+from hyrlo.runs.render import render_strip
 from tests.bad_envs import FAULTS, OUTSIDE, RESETS, SPACES, STEP, Bad, Spoilt
 from tests.walks import KEY, SMALL, message, small_data
 
@@ -97,6 +98,31 @@ def test_an_environment_that_exits_when_it_is_made():
     assert "cannot be made: SystemExit: 5" in message(lambda: bad(name="gym:tests.bad_envs:Spoilt-v0", kind="exits"))
 
 
+@pytest.mark.parametrize(
+    ("traits", "said"),
+    [(7, "is of type int; give a dict"), ({"eval": 1}, "has 'eval'"), ({"eval_episodes": "9"}, "is '9'; its type is int"),
+     ({"eval_episodes": -1}, "is -1"), ({"horizon_from_data": 1}, "its type is bool")],
+)  # fmt: skip
+def test_traits_of_other_types(traits, said, monkeypatch):
+    monkeypatch.setattr(Bad, "hyrlo_traits", traits, raising=False)
+    assert said in message(lambda: bad().traits)
+
+
+def test_an_environment_that_exits_while_it_is_rendered(tmp_path):
+    world = bad(step="exits")
+    world.render_env = lambda: Rendering(step="exits")
+    with pytest.raises(hyrlo.HyrloError, match="SystemExit: 0"):
+        render_strip(world, Uniform(2), tmp_path / "a.png", steps=[0, 4])
+
+
+class Rendering(Bad):
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def render(self):
+        return np.zeros((4, 4, 3), np.uint8)
+
+
 def test_copies_of_other_sizes():
     world = hyrlo.make("gym:tests.bad_envs:Growing-v0", HORIZON, num_envs=2)
     assert "a copy of it cannot be made" in message(lambda: world.trace_model().rollout(KEY, Uniform(2), 2))
@@ -162,11 +188,22 @@ def test_a_timeout_that_is_not_needed_changes_nothing():
 def test_timeouts_that_cannot_be():
     for value in (0, -1, float("nan"), float("inf"), 1e300):
         assert "timeout is" in message(lambda value=value: bad(timeout=value))
+
+
+def test_a_timeout_in_another_thread_needs_workers():
     said = []
-    thread = threading.Thread(target=lambda: said.append(message(lambda: bad(timeout=1).vector())))
+
+    def play():
+        said.append(played(bad(timeout=1))[0])
+        world = bad(timeout=60, asynchronous=True)
+        said.append(world.trace_model().rollout(KEY, Uniform(2), 2).returns.tolist())
+        world.vector().close()
+
+    thread = threading.Thread(target=play)
     thread.start()
     thread.join()
-    assert "main thread" in said[0]
+    assert "timeout works in the main thread on a POSIX system; else give asynchronous" in said[0]
+    assert said[1] == [HORIZON] * 2
 
 
 def test_ctrl_c_is_the_users():

@@ -274,7 +274,7 @@ KEPT = {
     "rounding errors of a constant": 0.05 + np.arange(12) * 1e-17,
     "large but far apart": 1.7e9 + np.linspace(0, 1e8, 12),
     "small": np.linspace(0, 1e-30, 12),
-    "physical units": 1e19 * np.linspace(1, 2, 12),
+    "physical units": 1e19 * np.append(np.linspace(1, 2, 11), 1 + 1e-15),  # two of them become equal
     "whole numbers": (2**40 * np.arange(12)).astype(np.int64),
     "truth values": np.arange(12) % 2 == 0,
 }

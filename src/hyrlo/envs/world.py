@@ -30,11 +30,17 @@ class Traits:
     """Whether the horizon of the data is the default horizon."""
 
     def updated(self, source: str, changes: Mapping[str, Any]) -> Traits:
-        """With some of them changed; an unknown name is an error of `source`."""
-        known = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
+        """With some of them changed; an unknown name or another type is an error of `source`."""
+        known = {field.name: type(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        if not isinstance(changes, Mapping):
+            raise HyrloError(f"{source}: hyrlo_traits is of type {type(changes).__name__}; give a dict")
+        for name, value in changes.items():
             if name not in known:
                 raise HyrloError(f"{source}: hyrlo_traits has {name!r}; the traits are {', '.join(known)}")
+            if type(value) is not known[name] or value < 0:
+                raise HyrloError(
+                    f"{source}: {name} of hyrlo_traits is {value!r}; its type is {known[name].__name__}, from 0"
+                )
         return dataclasses.replace(self, **changes)
 
 

@@ -82,7 +82,9 @@ def _film(
         return frames, total, env.metadata.get("render_fps") or FPS
     except HyrloError as error:
         raise HyrloError(f"{world.name}: {error}") from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit of an environment included
         raise HyrloError(f"{world.name}: cannot be rendered: {describe(error)}") from error
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import textwrap
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -151,10 +152,15 @@ def shortened(form: Callable[[Any], str], value: Any, width: int) -> str:
         return ""
 
 
+def hears_alarms() -> bool:
+    """POSIX has alarms, and the main thread of a process hears them."""
+    return hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
 def answers_within(seconds: float | None) -> Iterator[None]:
-    """Raise `NoAnswer` in the environment's own code after so long. Works in the main thread of a process."""
-    if seconds is None or not hasattr(signal, "SIGALRM"):
+    """Raise `NoAnswer` in the environment's own code after so long, where an alarm can be heard."""
+    if seconds is None or not hears_alarms():
         yield
         return
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from jaxtyping import Bool, Float
 
 from hyrlo.core.errors import HyrloError
-from hyrlo.envs.gym.answers import describe
+from hyrlo.envs.gym.answers import describe, hears_alarms
 from hyrlo.envs.gym.wrappers import Absorbing, Start
 
 PATIENCE = 600.0
@@ -41,10 +39,9 @@ class Vector:
         self, name: str, make: Sequence[Callable[[], Absorbing]], asynchronous: bool, timeout: float | None = None
     ):
         self.name, self.count = name, len(make)
+        self.timeout = timeout
         self.patience = PATIENCE if timeout is None else timeout + GRACE
         self.seeds: Sequence[int] = ()
-        if timeout is not None and not asynchronous:
-            _check_alarm(name)
         try:
             self.envs = _workers(name, make) if asynchronous else SyncVectorEnv(make, copy=False)
         except (HyrloError, KeyboardInterrupt):
@@ -67,6 +64,10 @@ class Vector:
 
     def _ask(self, what: str, h: int, **arguments: Any) -> Any:
         if not isinstance(self.envs, AsyncVectorEnv):
+            if self.timeout is not None and not hears_alarms():
+                raise HyrloError(
+                    f"{self.name}: timeout works in the main thread on a POSIX system; else give asynchronous as well"
+                )
             return getattr(self.envs, what)(**arguments)
         try:
             getattr(self.envs, f"{what}_async")(**arguments)
@@ -122,12 +123,6 @@ class Vector:
         if isinstance(self.envs, AsyncVectorEnv):
             _stop(self.envs)
         self.envs.close()
-
-
-def _check_alarm(name: str) -> None:
-    """The alarm that ends a call exists on POSIX, and is heard in the main thread."""
-    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
-        raise HyrloError(f"{name}: timeout works in the main thread of a POSIX system; else give asynchronous as well")
 
 
 def _workers(name: str, make: Sequence[Callable[[], Absorbing]]) -> AsyncVectorEnv:

@@ -1,0 +1,1 @@
+"""A fuzzer of every file that hyrlo reads: `make fuzz`, or `python -m tests.fuzz`."""
