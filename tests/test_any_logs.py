@@ -110,6 +110,8 @@ def test_episodes_may_have_names_and_the_first_of_them_may_be_read(tmp_path):
     path = text(tmp_path / "a.csv", csv_of(["bag", "x", "y"], rows))
     same_steps(read_states(path, episode="bag"), BY_STEP)
     same_steps(read_states(path, episode="bag", max_episodes=1), EPISODES[0][:, None])
+    text(path, "bag,x\na,1\nb,nan\na,nan\n")
+    refused(path, "line 4, column x is nan", episode="bag", max_episodes=1)
 
 
 def test_names_and_ends_stay_with_the_data(tmp_path, capsys):
@@ -237,7 +239,7 @@ def test_values_give_a_column_away(tmp_path):
     ("name", "column"),
     [
         ("gripper", [t // 3 % 2 for _, t, *_ in ROWS]),
-        ("cell", sorted(t for _, t, *_ in ROWS)),
+        ("cell", [t // 3 for _, t, *_ in ROWS]),
         ("index_finger", [x for *_, x in ROWS]),
         ("time_to_goal", [-t for _, t, *_ in ROWS]),
         ("idle", [0 for _ in ROWS]),
@@ -276,6 +278,10 @@ def test_ignore_is_a_list_or_given_again(tmp_path):
 )
 def test_other_delimiters(tmp_path, name, delimiter):
     same_steps(read_states(logged(tmp_path / name, delimiter), episode="episode", ignore="t"), BY_STEP)
+
+
+def test_the_delimiter_is_that_of_the_first_line_that_is_not_blank(tmp_path):
+    same_steps(read_states(text(tmp_path / "a.csv", '\n\n"timesteps";"x, y"\n0;1\n1;2\n')), [[[1]], [[2]]])
 
 
 def test_decimal_commas_are_refused_with_a_word(tmp_path):
@@ -462,7 +468,7 @@ def test_lists_of_lists_and_bad_lists(tmp_path):
         ([[1.0], None], ["row 1, column x has nothing, row 0 has 1"]),
         ([[1.0], []], ["row 1, column x has 0 values"]),
         ([[1.0], [None]], ["row 1, column x[0] is nan"]),
-        ([[1], [2**53 + 1]], ["row 1, column x is 9007199254740993", "2^53"]),
+        ([[1, 1], [1, 2**53 + 1]], ["row 1, column x is 9007199254740993", "2^53"]),
     ):
         write_parquet(path, {"timesteps": [0, 1], "x": lists})
         refused(path, *words)

@@ -31,7 +31,7 @@ def write_run(path, success=0.5, steps=300, finished=True, warnings=(), **settin
     write_json(path / "config.json", made)
     line = {"phase": "backward", "horizon": 0, "episodes": steps // 3, "seconds": 1.0}
     score = {"return_mean": 2.0 * (success or 0.1), "success_rate": success}
-    lines = [{**line, "steps": steps // 3 * (i + 1), **score} for i in range(3)]
+    lines = [{**line, "steps": steps // 3 * (i + 1), **_part(score, (i + 1) / 3)} for i in range(3)]
     write_lines(path, lines, identity(made))
     if finished:
         about = {name: made[name] for name in ("algo", "env", "seed", "horizon", "eval_episodes", "versions")}
@@ -39,6 +39,10 @@ def write_run(path, success=0.5, steps=300, finished=True, warnings=(), **settin
         cost = {"episodes": steps // 3, "steps": steps, "wall_seconds": 60.0}
         write_json(path / "result.json", {**about, **cost, **score, "warnings": said})
     return path
+
+
+def _part(score, share):
+    return {name: None if value is None else value * share for name, value in score.items()}
 
 
 def test_a_table_and_a_picture_of_runs_and_seeds(tmp_path, monkeypatch, capsys):
@@ -99,6 +103,7 @@ def test_labels_say_what_differs_and_no_more():
     ]
     sources = [{"data": {"source": f"logs/{name}.csv", "fingerprint": name}} for name in "ab"]
     assert of(*sources) == ["data=a.csv", "data=b.csv"]
+    assert of(sources[0], {"data": {"source": "logs/a.csv", "fingerprint": "other"}}) == ["run0", "run1"]
     same = [("run", config(seed=0)), ("run", config(seed=1))]
     assert labels(same) == ["run (1)", "run (2)"]
     many = [{"config": {f"x{i}": i + j for i in range(5)}} for j in range(2)]
@@ -170,6 +175,6 @@ def test_the_curve_of_seeds_is_their_median(tmp_path):
     (axes,) = drawn[0].axes
     steps, values = axes.lines[0].get_data()
     np.testing.assert_array_equal(steps, [100, 200, 300, 600, 900])
-    np.testing.assert_allclose(values, 0.3)
+    np.testing.assert_allclose(values, np.array([3, 4, 5, 7, 9]) / 30)
     assert axes.get_xlabel() == "environment steps"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["foobar (2 seeds)"]

@@ -321,7 +321,7 @@ def _print_result(result: dict[str, Any], directory: Path, warnings: bool) -> No
     )
     for warning in result.get("warnings", []) if warnings else []:  # else they have been said
         say(f"warning: {warning['what']}")
-    say(f"run in {directory}, picture in {directory / 'curve.png'}")
+    say(f"run in {directory}, picture in {directory / 'curve.png'}, report in {directory / 'report.html'}")
 
 
 def _print_summary(summary: dict[str, Any], directory: Path) -> None:
