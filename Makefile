@@ -2,19 +2,25 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+USABLE := $(VENV)/.usable
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: setup demo test quick fuzz lint bench lock clean
+.PHONY: setup demo test quick fuzz lint bench docs lock clean
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(USABLE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) .
+	touch $(USABLE)
+
+$(READY): $(USABLE)
+	$(INSTALL) '.[dev]'
 	touch $(READY)
 
-demo: $(READY)  ## train FOOBAR on the lock; leaves runs/demo/curve.png
+demo: $(USABLE)  ## train FOOBAR on the lock; leaves runs/demo/curve.png
 	rm -rf runs/demo
 	$(BIN)/hyrlo train foobar lock --horizon 50 --out runs/demo
 
@@ -35,8 +41,11 @@ fuzz: $(READY)  ## spoil files at random for HYRLO_FUZZ_SECONDS (an hour)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+docs: $(READY)  ## build the documentation site; leaves site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 lock: $(READY)  ## write the installed versions into constraints.txt
 	$(PIP) freeze --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) runs .jax_cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site runs .jax_cache .pytest_cache .mypy_cache .ruff_cache

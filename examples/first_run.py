@@ -4,7 +4,6 @@ python examples/first_run.py
 """
 
 import gymnasium
-import jax
 
 import hyrlo
 
@@ -19,15 +18,16 @@ def main(horizon: int = 10, out: str = "runs/first") -> float:
     print(f"the lock opens in {run.result['success_rate']:.0%} of the episodes")
     print(f"learned from {run.result['episodes']:,} training episodes; the curve is in {out}/curve.png")
 
-    # The policy acts on batches of observations, here of one, in the same lock as a Gymnasium environment.
+    # The agent takes and gives what the environment does, here of the same lock in Gymnasium. It counts the steps itself.
     env = gymnasium.make("hyrlo/CombinationLock-v0", horizon=horizon)
     observation, _ = env.reset(seed=1)
-    step, done = 0, False
-    while not done:
-        action = int(run.policy.act(jax.random.key(step), observation[None], step)[0])
+    run.agent.reset()
+    over = False
+    while not over:
+        action = run.agent.predict(observation)
         observation, reward, terminated, truncated, _ = env.step(action)
-        print(f"step {step}: action {action}, reward {reward:g}")
-        step, done = step + 1, terminated or truncated
+        print(f"action {action}, reward {reward:g}")
+        over = terminated or truncated
     return float(reward)
 
 

@@ -71,6 +71,7 @@ ACTIONS = {
     "whole": spaces.Box(0, 10, (1,), np.int32),
     "unbounded": spaces.Box(-np.inf, np.inf, (2,), np.float32),
     "many": spaces.MultiDiscrete([2, 3]),
+    "bits": spaces.MultiBinary(3),
 }
 
 

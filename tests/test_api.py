@@ -119,7 +119,7 @@ def test_a_run_directory_of_an_older_version_is_refused_by_name(tmp_path):
     train(out=tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["config"]["type"] == "RegressionConfig"
-    del config["format"]
+    del config["format"], config["checksum"]
     config["versions"]["hyrlo"] = "0.1.0"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     for call in (lambda: hyrlo.load_run(tmp_path / "run"), lambda: train(out=tmp_path / "run", resume=True)):

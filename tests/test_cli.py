@@ -18,6 +18,7 @@ from tests.algorithms.contract import BACKWARD, FORWARD
 RESULT_KEYS = {
     "algo", "env", "seed", "horizon", "episodes", "steps", "return_mean", "success_rate",
     "eval_episodes", "wall_seconds", "spent", "chosen", "warnings", "versions", "code",
+    "files", "checksum",
 }  # fmt: skip
 SMALL = [
     "--forward.samples", str(FORWARD), "--forward.offline-samples", "50", "--forward.witness.features", "32",
@@ -54,7 +55,8 @@ def finished(tmp_path_factory):
 def test_a_run_directory_holds_what_the_contract_says(finished):
     names = {p.name for p in finished.iterdir()}
     assert names == {
-        "config.json", "metrics.jsonl", "checkpoint", "policy.safetensors", "policy.json", "curve.png", "result.json",
+        "config.json", "metrics.jsonl", "checkpoint", "policy.safetensors", "policy.json", "curve.png", "report.html",
+        "result.json",
     }  # fmt: skip
     assert set(json.loads((finished / "result.json").read_text())) == RESULT_KEYS
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
@@ -307,15 +309,16 @@ def test_a_directory_with_another_run_is_refused(finished, capsys):
     assert (finished / "config.json").read_bytes() == before
 
 
-def test_a_damaged_checkpoint_is_refused(finished, tmp_path, capsys):
+def test_damaged_checkpoints_are_refused(finished, tmp_path, capsys):
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-r", finished, copy], check=True)
     for name in ("result.json", "policy.json", "policy.safetensors"):
         (copy / name).unlink()
-    checkpoint = copy / "checkpoint" / "backward.safetensors"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    for name in ("backward.safetensors", "backward-before.safetensors"):
+        checkpoint = copy / "checkpoint" / name
+        checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     assert train_small(copy, "--resume") == 2
-    assert "backward.safetensors" in one_line_error(capsys)
+    assert "backward.safetensors: has 100 bytes" in one_line_error(capsys)
 
 
 def test_resuming_a_finished_run_changes_nothing(finished, capsys):

@@ -8,13 +8,18 @@ import pytest
 import hyrlo
 from hyrlo.cli.main import main
 from hyrlo.core.errors import RunError
+from hyrlo.core.files import write_json
 from hyrlo.runs.compare import labels
+from hyrlo.runs.contents import identity
+from hyrlo.runs.directory import FORMAT
 from hyrlo.runs.intervals import median_interval
+from hyrlo.runs.metrics import write_lines
 
 
 def config(seed=0, algo="foobar", env="lock", horizon=3, samples=100, **more):
     return {
-        "format": 2, "algo": algo, "env": env, "env_options": {"actions": 10}, "horizon": horizon, "actions": 10, "seed": seed,
+        "format": FORMAT, "algo": algo, "env": env, "env_options": {"actions": 10}, "horizon": horizon, "actions": 10,
+        "seed": seed,
         "config": {"type": "FoobarConfig", "forward": {"type": "RegressionConfig", "samples": samples, "rate": 0.1}},
         "curve_episodes": 10, "eval_episodes": 50, "versions": {"hyrlo": f"0.2.{seed}"}, "code": {"version": "0.2"}, **more,
     }  # fmt: skip
@@ -23,16 +28,16 @@ def config(seed=0, algo="foobar", env="lock", horizon=3, samples=100, **more):
 def write_run(path, success=0.5, steps=300, finished=True, warnings=(), **settings):
     path.mkdir(parents=True)
     made = config(**settings)
-    (path / "config.json").write_text(json.dumps(made))
+    write_json(path / "config.json", made)
     line = {"phase": "backward", "horizon": 0, "episodes": steps // 3, "seconds": 1.0}
     score = {"return_mean": 2.0 * (success or 0.1), "success_rate": success}
     lines = [{**line, "steps": steps // 3 * (i + 1), **_part(score, (i + 1) / 3)} for i in range(3)]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    write_lines(path, lines, identity(made))
     if finished:
         about = {name: made[name] for name in ("algo", "env", "seed", "horizon", "eval_episodes", "versions")}
         said = [{"what": what} for what in warnings]
         cost = {"episodes": steps // 3, "steps": steps, "wall_seconds": 60.0}
-        (path / "result.json").write_text(json.dumps({**about, **cost, **score, "warnings": said}))
+        write_json(path / "result.json", {**about, **cost, **score, "warnings": said})
     return path
 
 
@@ -146,7 +151,7 @@ def test_what_is_no_run_is_refused(tmp_path, capsys):
         (begun / "metrics.jsonl").write_text(text)
         assert str(begun / "metrics.jsonl") in error_of(begun)
     (run / "result.json").write_text("[]")
-    assert "is not the result of a run" in error_of(run)
+    assert "result.json: is not a JSON object" in error_of(run)
     (run / "config.json").write_text("{}")
     assert "is not the config of a hyrlo run" in error_of(run)
     for argv in (["compare"], ["compare", str(run), "--out", "a.pdf"]):

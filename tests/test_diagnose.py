@@ -18,7 +18,7 @@ from hyrlo.data.states import ObservationDataset
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, StepReport, ranges, reach, step_reports
 from hyrlo.diagnostics.diagnosis import diagnose, forward_config
 from hyrlo.diagnostics.report import describe_data
-from hyrlo.diagnostics.verdict import advice, verdict
+from hyrlo.diagnostics.verdict import advice, alarming, verdict
 from hyrlo.distances.two_sample import Comparison, Effects, MmdTest, TestConfig
 from hyrlo.envs import make
 from hyrlo.envs.lock import BAD, LockConfig, behaviour_occupancy
@@ -33,7 +33,7 @@ FEW = [  # the sizes of the experiment at smoke scale: one compilation for both
 SMALL = [*FEW, "--passes", "1", "--samples", "60"]
 KEYS = {
     "env", "horizon", "observation_size", "source", "seed", "run", "policies", "forward", "roll_out", "config", "data",
-    "steps", "verdict", "advice", "flagged",
+    "steps", "verdict", "advice", "alarming", "flagged",
 }  # fmt: skip
 
 
@@ -88,6 +88,29 @@ def test_the_verdict_says_which_steps_and_how_much(fallen):
     fine = [dataclasses.replace(row, flagged=False, differs=False, gap=0.02, missed=0.0) for row in steps]
     assert verdict(fine, config)[0].startswith("No step is flagged")
     assert advice(fine, config, "lock", None, world.spec) == ["Go on: `hyrlo train foobar lock` with these data."]
+
+
+def test_a_flag_names_the_dimensions_that_differ(fallen):
+    world, data, config, _ = fallen
+    moved = data.at(1) + 5.0 * np.eye(data.observation_size)[2]
+    steps = reach(
+        world.trace_model(),
+        ObservationDataset((data.at(0), moved, *data.steps[2:])),
+        {"x": world.spec.uniform()},
+        config,
+    )
+    assert steps[1].dimensions[0] == 2
+    assert steps[0].dimensions == ()
+    assert ", most in dimensions " in verdict(steps, config)[0]
+
+
+def test_a_roll_in_that_is_only_rarer_is_no_alarm(fallen):
+    _, _, config, steps = fallen
+    rarer = [dataclasses.replace(row, missed_roll_in=0.2) for row in steps]
+    assert alarming(steps, config, "somewhere")
+    assert alarming(rarer, config, None)
+    assert not alarming(rarer, config, "somewhere")
+    assert verdict(rarer, config, "somewhere")[0].startswith("The roll-in of this run goes to all parts of the data")
 
 
 def test_data_that_begin_elsewhere_are_flagged_at_step_zero(fallen):
@@ -231,9 +254,7 @@ def test_errors_are_one_line(a_run, tmp_path, capsys, monkeypatch):
     (tmp_path / "many" / "seed-0").mkdir(parents=True)
     (tmp_path / "many" / "seed-0" / "config.json").write_text("{}")
     (tmp_path / "foobar").mkdir()
-    (tmp_path / "foobar" / "config.json").write_text(
-        f'{{"format": {FORMAT}, "algo": "foobar", "env": "lock", "horizon": 3}}'
-    )
+    write_json(tmp_path / "foobar" / "config.json", {"format": FORMAT, "algo": "foobar", "env": "lock", "horizon": 3})
     (tmp_path / "other").mkdir()
     save_policy(tmp_path / "other", make("lock-benign", 3).spec.uniform())
     for argv, pattern in (

@@ -13,23 +13,26 @@ from hyrlo.cli.main import main
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TUTORIAL = "own-environment.md"  # has a test of its own
-BLOCKS = [
-    (page.name, block)
+EXAMPLES = {
+    page.name: blocks
     for page in PAGES
-    if page.name != TUTORIAL
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
-]
+    if page.name != TUTORIAL and (blocks := re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(BLOCKS)])
-def test_python_examples_run(page, block, capsys):
-    exec(compile(block, page, "exec"), {})
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_python_examples_run(page, capsys):
+    """The blocks of a page, one after the other."""
+    names = {}
+    for block in EXAMPLES[page]:
+        exec(compile(block, page, "exec"), names)
     printed = capsys.readouterr().out
     if page == "README.md":
         success, episodes = printed.split()
         assert float(success) >= 0.95
         assert int(episodes) <= 6_000
+        assert names["reward"] == 1  # the loop opened the lock
 
 
 def test_data_commands_of_the_readme_run(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import hyrlo
 from hyrlo.baselines.distil import DistilConfig
 from hyrlo.cli.main import main
 from hyrlo.core.errors import HyrloError, RunError
+from hyrlo.core.files import write_json
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
 from hyrlo.core.serialize import policy_fingerprint, save_policy
@@ -22,8 +23,10 @@ from hyrlo.experiments.lock import BUDGET, ITERATIONS
 from hyrlo.experiments.recipes import HELD_OUT, seeds_of
 from hyrlo.experiments.reproduce import find, reproduce
 from hyrlo.experiments.runner import Finished, RunSpec
+from hyrlo.runs.contents import identity
 from hyrlo.runs.directory import FORMAT, roll_in_of
 from hyrlo.runs.intervals import median_interval, spread
+from hyrlo.runs.metrics import write_lines
 from hyrlo.runs.provenance import running_code, short_name
 from hyrlo.runs.training import describe_config
 
@@ -55,7 +58,7 @@ def test_smoke(name, tmp_path, capsys):
 
     settings = json.loads((runs[0].path(tmp_path / "smoke" / "runs") / "config.json").read_text())
     settings["config"]["type"] += "2"
-    (runs[0].path(tmp_path / "smoke" / "runs") / "config.json").write_text(json.dumps(settings))
+    write_json(runs[0].path(tmp_path / "smoke" / "runs") / "config.json", settings)
     assert main(command) == 2  # a stored run of other settings is not taken for this one
     assert "another config" in capsys.readouterr().err
 
@@ -129,7 +132,7 @@ def test_a_stored_run_of_another_lock_is_not_taken_for_this_one(tmp_path):
     config = json.loads((spec.path(tmp_path) / "config.json").read_text())
     for seed, fits in ((0, True), (1, False)):
         stored = config | {"env_options": {"actions": 10, "seed": seed}}
-        (spec.path(tmp_path) / "config.json").write_text(json.dumps(stored))
+        write_json(spec.path(tmp_path) / "config.json", stored)
         if fits:
             assert spec.done(tmp_path)
         else:
@@ -183,14 +186,14 @@ def test_a_run_of_another_algorithm_or_roll_in_is_not_taken_for_this_one(tmp_pat
     for seed, path in enumerate((early, spec.path(tmp_path))):
         path.mkdir(parents=True)
         save_policy(path, Softmax(MLP.create(jax.random.key(seed), (2, 2))))
-        (path / "result.json").write_text(json.dumps({"code": running_code()}))
+        write_json(path / "result.json", {"code": running_code()})
     own, other = (
         policy_fingerprint(roll_in_of(replace(spec, group=name).path(tmp_path))) for name in ("early", "late")
     )
     for algo, roll_in, fits in (("distil", own, True), ("distil", other, False), ("fail", own, False)):
         stored = {"format": FORMAT, "algo": algo, "config": describe_config(spec.config), "roll_in": roll_in}
         stored["code"] = running_code()
-        (spec.path(tmp_path) / "config.json").write_text(json.dumps(stored))
+        write_json(spec.path(tmp_path) / "config.json", stored)
         if fits:
             assert spec.done(tmp_path)
         else:
@@ -205,12 +208,22 @@ def store(spec, base, code):
     """A finished run that was never trained."""
     path = spec.path(base)
     path.mkdir(parents=True, exist_ok=True)
-    about = {"algo": spec.algo, "env": spec.env, "horizon": spec.horizon, "seed": spec.seed, "code": code}
+    about = {"algo": spec.algo, "env": spec.env, "horizon": spec.horizon, "seed": spec.seed}
+    about |= {"code": code} if code else {}
     config = {"format": FORMAT, **about, "config": describe_config(spec.config)}
     result = dict.fromkeys(("episodes", "steps", "return_mean", "success_rate", "eval_episodes", "wall_seconds"), 1)
-    line = {"phase": "forward", "episodes": 1, "success_rate": 0.5}
-    for name, value in {"config.json": config, "result.json": about | result, "metrics.jsonl": line}.items():
-        (path / name).write_text(json.dumps(value) + "\n")
+    line = {
+        "phase": "forward",
+        "horizon": 0,
+        "episodes": 1,
+        "steps": 1,
+        "return_mean": 0.5,
+        "success_rate": 0.5,
+        "seconds": 0,
+    }
+    write_lines(path, [line], identity(config))
+    for name, value in {"config.json": config, "result.json": about | result}.items():
+        write_json(path / name, value)
 
 
 @pytest.fixture
@@ -269,7 +282,7 @@ def test_a_run_begun_or_continued_by_other_code_is_named(stored, capsys):
     specs, base, command = stored
     path = specs[0].path(base / "runs")
     result = json.loads((path / "result.json").read_text())
-    (path / "result.json").write_text(json.dumps(result | {"code": OTHER}))
+    write_json(path / "result.json", result | {"code": OTHER})
     here = short_name(running_code())
     assert main(command) == 2
     assert f"was made by {here} then 0123456789, but" in capsys.readouterr().err

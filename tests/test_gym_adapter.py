@@ -270,7 +270,7 @@ def test_discrete_actions_that_start_elsewhere():
         ({"observations": "text"}, "unsupported observation space Text"),
         ({"observations": "sequence"}, "unsupported observation space Sequence"),
         ({"actions": "unbounded"}, "not finite"),
-        ({"actions": "many"}, "unsupported action space MultiDiscrete"),
+        ({"actions": "bits"}, "unsupported action space MultiBinary"),
         ({"no_such_argument": 1}, "no_such_argument"),
     ],
 )

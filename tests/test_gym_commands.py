@@ -59,9 +59,11 @@ def test_train_and_eval_by_name(tmp_path, capsys, monkeypatch):
     assert (out / "curve.png").exists()
     config = json.loads((out / "seed-0" / "config.json").read_text())
     assert config["env_options"] == {"num_envs": 8, "asynchronous": False, "kwargs": '{"ends": 2}'}
-    assert main(["eval", str(out), "--episodes", "5"]) == 0
+    assert main(["eval", str(out), "--episodes", "5"]) == 2
+    assert "would import module 'tests.gym_envs'" in capsys.readouterr().err
+    assert main(["eval", str(out), "--episodes", "5", "--trust"]) == 0
     capsys.readouterr()
-    assert main(["eval", str(out / "seed-0"), "--episodes", "5", "--json"]) == 0
+    assert main(["eval", str(out / "seed-0"), "--episodes", "5", "--json", "--trust"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["return_mean"], result["success_rate"]) == (3.0, None)
     assert main(["list"]) == 0

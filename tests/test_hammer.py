@@ -259,7 +259,7 @@ def test_one_hammer_pays_like_many():
 
 def test_what_mujoco_cannot_do_is_one_line(monkeypatch, capsys, tmp_path):
     assert main(["train", "sac", NAME, "--hammer.num-envs", str(3 * 10**9), "--out", str(tmp_path / "run")]) == 2
-    assert "num_envs is 3000000000, too many" in one_line_error(capsys)
+    assert "num-envs is 3000000000" in one_line_error(capsys)
     assert not list(tmp_path.iterdir())
 
     world = hyrlo.make(NAME, 2, num_envs=3)

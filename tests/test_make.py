@@ -118,7 +118,7 @@ def test_observations_of_a_dict_space_are_flattened():
         (lambda: 1 / 0, "the function raised ZeroDivisionError"),
         (lambda x: Walk(), "the function raised TypeError"),
         (lambda: Spaces("text"), "custom:Spaces: unsupported observation space"),
-        (Spaces(actions="many"), "custom:Spaces: unsupported action space"),
+        (Spaces(actions="bits"), "custom:Spaces: unsupported action space"),
     ],
 )
 def test_what_is_no_environment_is_one_line(given, said):

@@ -42,7 +42,7 @@ def test_what_cannot_fit_is_refused_with_the_estimate(kind, tmp_path, capsys):
 
 @pytest.mark.parametrize("env", ["lock", GYM])
 def test_more_data_than_fit_are_not_collected(env, tmp_path, capsys):
-    argv = ["data", "collect", env, "--horizon", "5", "--episodes", LARGE, "--out", str(tmp_path / "a.npz")]
+    argv = ["data", "collect", env, "--horizon", "5", "--episodes", str(2**31 - 1), "--out", str(tmp_path / "a.npz")]
     assert main(argv) == 2
     assert "of memory would be needed" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -81,7 +81,7 @@ def test_an_error_of_the_memory_is_one_line_and_the_directory_is_free_again(fail
 
 
 def test_an_error_of_the_memory_anywhere_is_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("hyrlo.cli.data.read_states", fill)
+    monkeypatch.setattr("hyrlo.cli.data_read.read_states", fill)
     assert main(["data", "info", small_data(tmp_path / "a.npz")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: hyrlo data: there is not enough memory (Unable to allocate 8.00 PiB")

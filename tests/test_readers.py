@@ -239,7 +239,7 @@ def test_states_in_any_form(tmp_path):
     same_steps(as_states(tmp_path / "a.npz"), steps)
     for wrong, said in (
         (3, "data: got a int"),
-        ([[1.0]], "data: got a list"),
+        ([[1.0]], "data: episode 0 has shape"),
         (np.ones(3), "data: observations has shape"),
     ):
         with pytest.raises(DataError, match=said):

@@ -85,7 +85,7 @@ def test_what_cannot_be_rendered_is_one_clear_line(tmp_path, capsys):
     walk = save_run(tmp_path / "walk", "gym:tests.gym_envs:Walk-v0", 4, constant(1, 3, 3))
     adversarial = save_run(tmp_path / "adversarial", "lock-adversarial", 4, constant(1, 10, 8))
     for argv, message in (
-        ([walk, "--render"], "gym:tests.gym_envs:Walk-v0: cannot be rendered"),
+        ([walk, "--render", "--trust"], "gym:tests.gym_envs:Walk-v0: cannot be rendered"),
         ([adversarial, "--render"], "lock-adversarial: cannot be rendered"),
         ([adversarial, "--render", "episode.mp4"], "ends with .gif"),
     ):

@@ -6,6 +6,11 @@ Names are imported when they are first used, so that `import hyrlo` is quick.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hyrlo.core.signals import interrupts, is_command
+
+if is_command():
+    interrupts.install()  # before the slow imports
+
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
@@ -18,10 +23,14 @@ if TYPE_CHECKING:
     from hyrlo.data.transitions import TransitionDataset
     from hyrlo.diagnostics import diagnose
     from hyrlo.envs import make
+    from hyrlo.runs.agent import Agent, load
     from hyrlo.runs.compare import compare
     from hyrlo.runs.directory import TrainingStopped
+    from hyrlo.runs.export import export
     from hyrlo.runs.learned_reset import LearnedReset
-    from hyrlo.runs.training import Trained, config, evaluate_run, load_run, train
+    from hyrlo.runs.loading import evaluate_run, load_run
+    from hyrlo.runs.numpy_policy import NumpyPolicy
+    from hyrlo.runs.training import Trained, config, train
 
 _MODULES = {
     "hyrlo.core.access": ("ResetModel", "TraceModel", "evaluate"),
@@ -33,18 +42,24 @@ _MODULES = {
     "hyrlo.data.transitions": ("TransitionDataset",),
     "hyrlo.diagnostics": ("diagnose",),
     "hyrlo.envs": ("make",),
+    "hyrlo.runs.agent": ("Agent", "load"),
     "hyrlo.runs.compare": ("compare",),
     "hyrlo.runs.directory": ("TrainingStopped",),
+    "hyrlo.runs.export": ("export",),
     "hyrlo.runs.learned_reset": ("LearnedReset",),
-    "hyrlo.runs.training": ("Trained", "config", "evaluate_run", "load_run", "train"),
+    "hyrlo.runs.loading": ("evaluate_run", "load_run"),
+    "hyrlo.runs.numpy_policy": ("NumpyPolicy",),
+    "hyrlo.runs.training": ("Trained", "config", "train"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AccessError",
+    "Agent",
     "DataError",
     "HyrloError",
     "LearnedReset",
+    "NumpyPolicy",
     "ObservationDataset",
     "Policy",
     "ResetModel",
@@ -59,6 +74,8 @@ __all__ = [
     "diagnose",
     "evaluate",
     "evaluate_run",
+    "export",
+    "load",
     "load_policy",
     "load_run",
     "make",

@@ -23,6 +23,7 @@ from hyrlo.core.algorithm import Run
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Mixture, Policy
+from hyrlo.core.ranges import CountOrZero, InnerShare, Options, check_value
 from hyrlo.core.variants import Choice, check_preset
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward import variants as forward_variants
@@ -39,17 +40,18 @@ FORWARD_SHARE = 1 / 6
 
 
 @dataclass(frozen=True)
-class FoobarConfig:
+class FoobarConfig(Options):
     """Both passes."""
 
     forward: ForwardConfig | MeasuredConfig = field(default_factory=MeasuredConfig)
     backward: BackwardConfig | SuitedConfig | SuitedSacConfig = field(default_factory=SuitedConfig)
-    budget: int = 0
+    budget: CountOrZero = 0
     """Environment steps of both passes together, where these have no sizes of their own (default: 6,000 for each of the first
     100 steps of the horizon). The backward pass has what the forward pass leaves. Passes that count until they know enough
     do not use it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.backward, plan.PlanConfig) and not isinstance(self.forward, LatentConfig):
             raise HyrloError(
                 "--improve plan: plans with what --forward latent has counted, but the forward pass is another; "
@@ -86,6 +88,7 @@ def configure(choice: Choice) -> FoobarConfig:
         return FoobarConfig(forward, backward)
     if choice.vectors:
         raise HyrloError("--explore: the exploring pass tries every action, so actions must be discrete; leave it out")
+    check_value("--explore", choice.explore, InnerShare)
     return ExploringFoobarConfig(forward, backward, exploration=SeekConfig(share=choice.explore))
 
 

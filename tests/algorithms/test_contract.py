@@ -63,19 +63,19 @@ def test_the_result_says_where_episodes_went(finished):
 def test_policy_survives_saving_and_loading(algo, finished):
     path, trained = finished[algo]
     loaded = hyrlo.load_policy(path)
+    assert hyrlo.load_run(path)[2]["algo"] == trained.result["algo"]  # the policy fits the run's own environment
     states = jnp.asarray(contract.world(algo).behaviour_data(seed=9, episodes=30).at(1))
     for h in range(contract.HORIZON):
         key = jax.random.key(h)
         np.testing.assert_array_equal(loaded.act(key, states, h), trained.policy.act(key, states, h))
 
 
-@every_algorithm
-@pytest.mark.parametrize("stop_after", [1, 2, 4])
-def test_resumes_to_the_same_bytes(algo, stop_after, finished, tmp_path, monkeypatch):
-    class Stopped(Exception):
-        pass
+class Stopped(Exception):
+    pass
 
-    path, whole = finished[algo]  # made before a run is stopped
+
+def train_and_stop(algo, path, stop_after, whole, monkeypatch):
+    """Stop right after a checkpoint, if the run does not end before."""
     keep = RunDirectory.keep
 
     def keep_and_stop(self, phase):
@@ -86,12 +86,36 @@ def test_resumes_to_the_same_bytes(algo, stop_after, finished, tmp_path, monkeyp
     monkeypatch.setattr(RunDirectory, "keep", keep_and_stop)
     if stop_after < len(whole.metrics):
         with pytest.raises(Stopped):
-            contract.train(algo, tmp_path / "run")
+            contract.train(algo, path)
     monkeypatch.setattr(RunDirectory, "keep", keep)
+
+
+@every_algorithm
+@pytest.mark.parametrize("stop_after", [1, 2, 4])
+def test_resumes_to_the_same_bytes(algo, stop_after, finished, tmp_path, monkeypatch):
+    path, whole = finished[algo]  # made before a run is stopped
+    train_and_stop(algo, tmp_path / "run", stop_after, whole, monkeypatch)
     resumed = contract.train(algo, tmp_path / "run", resume=True)
     assert policy_bytes(tmp_path / "run") == policy_bytes(path)
     untimed = [{k: v for k, v in line.items() if k != "seconds"} for line in resumed.metrics]
     assert untimed == [{k: v for k, v in line.items() if k != "seconds"} for line in whole.metrics]
+    assert resumed.result["episodes"] == whole.result["episodes"]
+
+
+@every_algorithm
+@pytest.mark.parametrize("stop_after", [2, 3])
+def test_resumes_to_the_same_bytes_without_the_newest_checkpoint(algo, stop_after, finished, tmp_path, monkeypatch):
+    path, whole = finished[algo]
+    if stop_after >= len(whole.metrics):
+        pytest.skip("it ends before")
+    train_and_stop(algo, tmp_path / "run", stop_after, whole, monkeypatch)
+    newest = tmp_path / "run" / "checkpoint" / f"{whole.metrics[stop_after - 1]['phase']}.safetensors"
+    damaged = bytearray(newest.read_bytes())
+    damaged[stop_after * len(damaged) // 4] ^= 1
+    newest.write_bytes(damaged)
+    resumed = contract.train(algo, tmp_path / "run", resume=True)
+    assert newest.name in resumed.result["warnings"][0]["what"]
+    assert policy_bytes(tmp_path / "run") == policy_bytes(path)
     assert resumed.result["episodes"] == whole.result["episodes"]
 
 

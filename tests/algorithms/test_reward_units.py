@@ -145,9 +145,14 @@ def test_the_actors_with_the_best_episodes_of_their_own_are_kept():
     ]
     first = agents[0].average
     kept = jax.tree.map(lambda x: jnp.stack([x] * 2), first)
-    now = off_policy.Learning(agents[0], None, None, first, kept, jnp.full(2, -jnp.inf), jnp.asarray(0))
+    now = off_policy.Learning(
+        agents[0], None, None, first, kept, jnp.full(2, -jnp.inf), jnp.asarray(0), jnp.asarray(1.5), False
+    )
+    ahead = []
     for agent, returns in zip(agents, ([1.0] * 5, [3.0] * 5, [2.0] * 5, [9.0] * 4, [0.0] * 5), strict=True):
         now = now._replace(agent=agent).after_iteration(np.asarray(returns))
+        ahead.append(bool(now.ahead))
+    assert ahead == [False, True, True, True, False]  # of a roll-in that earns 1.5
     assert now.earned.tolist() == [2.0, 3.0]  # four episodes are too few to judge the fourth
     for place, agent in ((0, agents[2]), (1, agents[1])):
         assert eqx.tree_equal(jax.tree.map(lambda x, place=place: x[place], now.best), agent.average)

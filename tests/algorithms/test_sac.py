@@ -145,7 +145,7 @@ def agent_with_targets(q, actor=None, log_alpha=0.0):
     targets = Offset(jnp.asarray(q, float))
     actor = Softmax(Offset(jnp.log(jnp.array([0.25, 0.75])))) if actor is None else actor
     other = s.TrainState.create(Offset(targets.q + 100.0))
-    return s.Agent(s.TrainState.create(actor), actor, other, targets, s.TrainState.create(jnp.asarray(log_alpha)))
+    return s.SacAgent(s.TrainState.create(actor), actor, other, targets, s.TrainState.create(jnp.asarray(log_alpha)))
 
 
 THREE = s.SacBatch(
@@ -355,6 +355,18 @@ def test_at_first_the_roll_in_plays_alone_and_the_actor_becomes_its_clone():
     values = s.q_values(now.agent.critics.params, states, jnp.ones((50, 1)))
     fresh = s.create_agent(learner.keys.create, learner.spec, now.replay, now.units, learner.config)
     assert float(jnp.abs(values - s.q_values(fresh.critics.params, states, jnp.ones((50, 1)))).max()) > 0.1
+
+
+def test_an_actor_that_is_ahead_of_the_roll_in_plays_more_episodes_from_the_start():
+    learner = learner_from(Right(), clone=1, from_start=0.0, from_start_ahead=1.0)
+    now = learner.begin(learner.start())
+    roll_in = JaxTraceModel(PointMass(horizon=6)).rollout(KEY, Right(), 500).returns.mean()
+    assert float(now.to_beat) == pytest.approx(float(roll_in), abs=0.4)
+    keys = Keys(KEY).at(0)
+    _, behind = learner.collect(keys, now.agent.actor.params, now)
+    _, ahead = learner.collect(keys, now.agent.actor.params, now._replace(ahead=jnp.asarray(True)))
+    assert len(behind) < 8
+    assert len(ahead) == 8
 
 
 def test_a_share_of_the_episodes_has_no_noise():

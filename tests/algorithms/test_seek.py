@@ -51,5 +51,5 @@ def test_seeking_reaches_what_the_data_have(name, wanted):
 def test_without_a_share_there_is_no_exploring_pass():
     assert not hasattr(hyrlo.config("foobar"), "exploration")
     assert hyrlo.config("foobar", explore=0.2).exploration.share == 0.2
-    with pytest.raises(hyrlo.HyrloError, match="share"):
+    with pytest.raises(hyrlo.HyrloError, match=r"--explore is 1\.0; give a number between 0 and 1"):
         hyrlo.config("foobar", explore=1.0)

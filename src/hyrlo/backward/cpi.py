@@ -24,10 +24,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from hyrlo.backward import off_policy, sac
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import Whitened, pick
 from hyrlo.core.policies import Blend, Greedy, Policy, switch
+from hyrlo.core.ranges import Count, Finite, InnerShare, Options, PositiveShare
 from hyrlo.core.regression import FitConfig, MlpSgd, create_q, fit_q
 from hyrlo.core.whitening import Whitening
 
@@ -57,35 +58,27 @@ def geometric(
 
 
 @dataclass(frozen=True)
-class CpiConfig:
+class CpiConfig(Options):
     """CPI-trace with networks: Q by regression, the policy a blend of greedy ones."""
 
-    iterations: int = 25
+    iterations: Count = 25
     """Maximum number of updates; the first policy is uniform."""
-    samples: int = 1000
+    samples: Count = 1000
     """Episodes per iteration, each of which gives one state, action and discounted return."""
-    epsilon: float = 0.002
+    epsilon: Finite = 0.002
     """Stop once the advantage is at most this, on the scale of a single reward; far below 0 never stops."""
-    alpha: float | None = 0.3
+    alpha: PositiveShare | None = 0.3
     """Share of the new greedy policy in an update; None: (1 − γ)𝔸/4γ, which is safe but very small."""
-    gamma: float | None = None
+    gamma: InnerShare | None = None
     """Discount; None: the world's own where it has one, else 0.95."""
-    test_share: float = 0.3
+    test_share: InnerShare = 0.3
     """Share of the samples kept for the stopping test."""
     fit: FitConfig = field(
         default_factory=lambda: MlpSgd(updates=1500, learning_rate=2e-3, batch=128, restarts=3, rounds=1)
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "iterations", "samples")
-        if not np.isfinite(self.epsilon):
-            raise HyrloError(f"epsilon is {self.epsilon}; give a finite number")
-        for name in ("alpha", "gamma"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= (1 if name == "alpha" else 1 - 1e-9):
-                raise HyrloError(f"{name} is {value}; give a number between 0 and 1, or None")
-        if not 0 < self.test_share < 1:
-            raise HyrloError(f"test_share is {self.test_share}; give a share between 0 and 1")
+        super().__post_init__()
         if not 1 <= int(self.samples * self.test_share) <= self.samples - 2:
             raise HyrloError(f"samples is {self.samples}; too few to both fit and test, give more")
 

@@ -22,15 +22,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.backward.race import race
 from hyrlo.backward.reward_units import RewardUnits
 from hyrlo.backward.sac import (
-    Agent,
     Losses,
     Replay,
     RollInSacConfig,
+    SacAgent,
     SacBatch,
     SacConfig,
     clone,
@@ -54,7 +54,7 @@ VALUING = 3000
 class Learning(NamedTuple):
     """All that changes from iteration to iteration."""
 
-    agent: Agent
+    agent: SacAgent
     replay: Replay
     units: RewardUnits
     first: Policy
@@ -65,9 +65,15 @@ class Learning(NamedTuple):
     """Mean return of each of them; −∞ where there is none yet."""
     begun: Int[Array, ""]
     """Steps of the ledger when it began."""
+    to_beat: Float[Array, ""]
+    """Mean return of the roll-in's episodes; ∞ where none were played."""
+    ahead: Bool[Array, ""]
+    """Whether the actor's own episodes earned more in the last iteration."""
 
     def after_iteration(self, returns: Float[np.ndarray, " n"]) -> Learning:
         """`returns` are of the episodes that the actor has played from the start in this iteration."""
+        if len(returns) >= FEW:
+            self = self._replace(ahead=jnp.asarray(returns.mean() > self.to_beat))
         worst = jnp.argmin(self.earned)
         if len(returns) < FEW or returns.mean() <= self.earned[worst]:
             return self
@@ -82,6 +88,8 @@ class LearningSource:
     roll_in: Policy | None = None
     from_start: float = 1.0
     """Share of the episodes that the actor plays from step 0 on; in the others it takes over from the roll-in."""
+    from_start_ahead: float = 1.0
+    """The same once these earn more than the roll-in."""
     without_noise: float = 0.0
     """Share of the episodes in which the actor takes its mean action."""
     clone: int = 0
@@ -97,7 +105,7 @@ class LearningSource:
 
     @classmethod
     def of(cls, roll_in: Policy, config: RollInSacConfig, reach: int | None = None) -> LearningSource:
-        return cls(roll_in, config.from_start, config.without_noise, config.clone, reach)
+        return cls(roll_in, config.from_start, config.from_start_ahead, config.without_noise, config.clone, reach)
 
 
 def sac(model: TraceModel, source: None, config: SacConfig, key: PRNGKeyArray, run: Run) -> Policy:
@@ -157,7 +165,17 @@ class OffPolicyLearner:
         units = RewardUnits.raw() if config.raw_rewards else RewardUnits.unknown()
         agent = create_agent(self.keys.create, self.spec, empty, units, config)
         kept = jax.tree.map(lambda x: jnp.stack([x] * config.keep), agent.average)
-        return Learning(agent, empty, units, agent.average, kept, jnp.full(config.keep, -jnp.inf), begun)
+        return Learning(
+            agent,
+            empty,
+            units,
+            agent.average,
+            kept,
+            jnp.full(config.keep, -jnp.inf),
+            begun,
+            jnp.asarray(jnp.inf),
+            jnp.asarray(False),
+        )
 
     def begin(self, now: Learning) -> Learning:
         """Networks that are whitened by the states of the first episodes, and the transitions that are known beforehand."""
@@ -176,11 +194,13 @@ class OffPolicyLearner:
 
     def cloned(self, now: Learning) -> Learning:
         """After episodes of the roll-in, the actor is a clone of it, and the critics know its values."""
-        never = jnp.full(self.config.episodes, self.spec.horizon)
+        never, earned = jnp.full(self.config.episodes, self.spec.horizon), []
         for i in range(self.source.clone):
-            now, _ = self.collect(Keys(self.keys.first).at(i), self.spec.uniform(), now, never)
+            now, returns = self.collect(Keys(self.keys.first).at(i), self.spec.uniform(), now, never)
+            earned.append(returns)
         agent = create_agent(self.keys.create, self.spec, now.replay, now.units, self.config)
-        now = now._replace(agent=clone(self.keys.clone, agent, now.replay, self.config))
+        agent = clone(self.keys.clone, agent, now.replay, self.config)
+        now = now._replace(agent=agent, to_beat=jnp.asarray(np.mean(earned), jnp.float32))
         return self.improved(self.keys.values, now, jnp.asarray(VALUING), self.config.learning_rate, 0.0)[0]
 
     def iterate(self, now: Learning, t: int) -> tuple[Learning, Losses]:
@@ -211,19 +231,20 @@ class OffPolicyLearner:
         return now._replace(agent=agent), losses
 
     def collect(
-        self, keys: Keys, actor: Policy, now: Learning, at: Int[Array, " n"] | None = None
+        self, keys: Keys, actor: Policy, now: Learning, given: Int[Array, " n"] | None = None
     ) -> tuple[Learning, Float[np.ndarray, " k"]]:
-        """Play some episodes, in which the actor takes over at steps `at` (default: random ones); also the returns of those
-        that it has played from the start."""
+        """Play some episodes, in which the actor takes over at steps `given` (default: random ones); also the returns of those
+        that it has played from the start, or if steps are given of all."""
         n, horizon, source = self.config.episodes, self.spec.horizon, self.source
-        if at is None:
-            at = switch_steps(keys.switch, n, source.reach or horizon, source.from_start)
+        share = source.from_start_ahead if now.ahead else source.from_start
+        at = switch_steps(keys.switch, n, source.reach or horizon, share) if given is None else given
         acting = source.see(actor)
         acting = acting if source.roll_in is None else switch(source.roll_in, at=at, to=acting)
         batch = self.model.record(keys.rollout, acting, n, tuple(range(horizon)))
         units = now.units if self.config.raw_rewards else seen_in(now.units, batch, self.gamma)
         agent, replay = in_units(now.agent, now.units, units, self.gamma), remember(now.replay, batch, self.config)
-        return now._replace(agent=agent, replay=replay, units=units), np.asarray(batch.returns)[np.asarray(at) == 0]
+        counted = np.asarray(at) == 0 if given is None else slice(None)
+        return now._replace(agent=agent, replay=replay, units=units), np.asarray(batch.returns)[counted]
 
 
 def learning_rate(done: float, config: SacConfig) -> float:

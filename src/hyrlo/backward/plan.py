@@ -29,28 +29,25 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from hyrlo.backward import psdp
 from hyrlo.core.access import Recorded, TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import LatentQ
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
+from hyrlo.core.ranges import Count, Options, Positive
 from hyrlo.forward.latent import Counted, LatentEstimator, outcomes
 
 
 @dataclass(frozen=True)
-class PlanConfig:
+class PlanConfig(Options):
     """Backward pass by planning with what the forward pass has counted."""
 
-    episodes: int = 50
+    episodes: Count = 50
     """Episodes of a check."""
-    samples: int = 100
+    samples: Count = 100
     """Episodes at the step where most was lost, after a check that fails."""
-    rounds: int = 20
+    rounds: Count = 20
     """Most checks."""
-    slack: float = 0.05
+    slack: Positive = 0.05
     """Share of the promised return that may be missing."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "episodes", "samples", "rounds", "slack")
 
 
 class Plan(NamedTuple):

@@ -19,10 +19,11 @@ from jaxtyping import PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec, TraceModel, require_reset
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.latents import LatentCounts
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
+from hyrlo.core.ranges import Count, Options
 from hyrlo.core.regression import FitConfig, LatentProjection, LatentSgd, create_q, fit_q
 from hyrlo.core.variants import Choice, from_presets
 from hyrlo.data.states import ObservationDataset
@@ -33,29 +34,22 @@ Collect = Callable[[PRNGKeyArray, int, Policy, int], Recorded]
 
 
 @dataclass(frozen=True)
-class PsdpConfig:
+class PsdpConfig(Options):
     """Backward pass by PSDP: improve from the last step to the first."""
 
-    samples: int = 5000
+    samples: Count = 5000
     """Online episodes per step (per block of steps that share a Q-function, twice)."""
-    share_steps: int = 1
+    share_steps: Count = 1
     """Number of consecutive steps that share a Q-function, learned from all of them: for long horizons."""
     fit: FitConfig | LatentCounts = field(default_factory=LatentProjection)
-
-    def __post_init__(self) -> None:
-        check_positive(self, "samples", "share_steps")
 
 
 @dataclass(frozen=True)
 class ResetPsdpConfig(PsdpConfig):
     """PSDP with a reset model."""
 
-    offline_samples: int = 2000
+    offline_samples: Count = 2000
     """Offline states used per step (all, if there are fewer)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "offline_samples")
 
 
 PAPER_FIT = LatentSgd(updates=1500, learning_rate=1e-3, batch=128)

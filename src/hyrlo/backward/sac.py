@@ -27,86 +27,92 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from hyrlo.backward.race import race_episodes
 from hyrlo.backward.reward_units import RewardUnits
 from hyrlo.core.access import Spec
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import LayerNormMLP, Whitened, pick
 from hyrlo.core.policies import Greedy, Policy, Softmax, SquashedGaussian
+from hyrlo.core.ranges import (
+    Count,
+    CountOrZero,
+    Finite,
+    NonNegative,
+    Options,
+    Positive,
+    PositiveShare,
+    Share,
+    ShareBelowOne,
+)
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.core.whitening import Whitening
 
 
 @dataclass(frozen=True)
-class SacConfig:
+class SacConfig(Options):
     """Soft actor-critic that collects several episodes at once."""
 
     expert: ClassVar[tuple[str, ...]] = (
         "random_collections", "batch", "layers", "layer_norm", "num_qs", "num_min_qs", "actor_value", "actor_every",
         "last_learning_rate", "tau", "temperature", "entropy_in_backup", "average", "ends_at_horizon", "replay",
-        "raw_rewards", "keep", "check", "temperature_rate", "without_noise", "clone",
+        "raw_rewards", "keep", "check", "temperature_rate", "from_start_ahead", "without_noise", "clone",
     )  # fmt: skip
-    steps: int = 0
+    steps: CountOrZero = 0
     """Environment steps, without the last check (default: 5,000 for each of the first 100 steps of the horizon)."""
-    iterations: int = 40
+    iterations: Count = 40
     """Points of the curve, each with an evaluation and a checkpoint."""
-    episodes: int = 32
+    episodes: Count = 32
     """Episodes at a time, followed by updates."""
-    random_collections: int = 2
+    random_collections: Count = 2
     """Collections with uniform actions (after the switch) before the first update."""
-    utd: float = 0.5
+    utd: Positive = 0.5
     """Updates per collected transition."""
-    batch: int = 256
+    batch: Count = 256
     """Transitions per update."""
-    hidden: int = 128
+    hidden: Count = 128
     """Width of the hidden layers of actor and critics."""
-    layers: int = 2
+    layers: Count = 2
     """Number of hidden layers."""
     layer_norm: bool = True
     """Normalise the critics' hidden layers; without it, values can diverge."""
-    num_qs: int = 2
+    num_qs: Count = 2
     """Number of critics."""
-    num_min_qs: int = 0
+    num_min_qs: CountOrZero = 0
     """The target is the minimum over this many critics, drawn anew for each update; 0 takes all."""
     actor_value: Literal["min", "mean"] = "min"
     """Which value of the critics the actor maximises."""
-    actor_every: int = 2
+    actor_every: Count = 2
     """Updates of the critics per update of actor and temperature."""
-    gamma: float | None = None
+    gamma: Share | None = None
     """Discount (default: 1 − 1/H for horizons H from 50 to 100, 0.98 below and 0.99 above)."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Initial learning rate of actor, critics and temperature (Adam)."""
-    last_learning_rate: float = 0.1
+    last_learning_rate: Share = 0.1
     """Share of the learning rate that is left in the last iteration; it falls linearly."""
-    tau: float = 0.005
+    tau: PositiveShare = 0.005
     """Step size of the target critics towards the critics, per update."""
-    entropy: float | None = None
+    entropy: Finite | None = None
     """Target entropy: per dimension of an action vector (default −1), or as a share of log A for A actions (default 0.2)."""
-    temperature: float = 0.02
+    temperature: Positive = 0.02
     """Initial α."""
-    temperature_rate: float = 1.0
+    temperature_rate: NonNegative = 1.0
     """Learning rate of the temperature, in multiples of the others'."""
     entropy_in_backup: bool = False
     """Whether values include the entropy of later steps."""
-    average: float = 0.9995
+    average: ShareBelowOne = 0.9995
     """The policy is an exponential average of the actors with this decay; 0 takes the last actor."""
     ends_at_horizon: bool = False
     """Whether the last step is terminal, so that no value is bootstrapped after it."""
     raw_rewards: bool = False
     """Take rewards as they are, not in units of the returns seen."""
-    keep: int = 3
+    keep: Count = 3
     """The last actor is compared in the end with this many of the best ones before it."""
-    check: int = 16
+    check: Count = 16
     """Episodes of each policy in the first round of that comparison; the better half plays on."""
-    replay: int = 300_000
+    replay: Count = 300_000
     """Capacity of the replay buffer, in transitions."""
 
     def __post_init__(self) -> None:
-        check_positive(
-            self, "iterations", "episodes", "random_collections", "utd", "batch", "hidden", "num_qs",
-            "learning_rate", "tau", "temperature", "replay", "layers", "actor_every", "keep", "check",
-        )  # fmt: skip
-        if self.steps < 0:
-            raise HyrloError(f"steps is {self.steps}; give a number above 0, or 0 for the default")
-        if not 0 <= self.num_min_qs <= self.num_qs:
+        super().__post_init__()
+        if self.num_min_qs > self.num_qs:
             raise HyrloError(f"num_min_qs is {self.num_min_qs}; give at most num_qs, which is {self.num_qs}")
 
     def discount(self, horizon: int) -> float:
@@ -125,23 +131,17 @@ class SacConfig:
 class RollInSacConfig(SacConfig):
     """Soft actor-critic from a roll-in."""
 
-    utd: float = 0.45
-    temperature_rate: float = 10.0
-    from_start: float = 0.2
+    utd: Positive = 0.45
+    temperature_rate: NonNegative = 10.0
+    from_start: Share = 0.2
     """Share of episodes that the actor plays from step 0 on, besides those that switch there by chance."""
-    without_noise: float = 0.5
+    from_start_ahead: Share = 0.7
+    """The same once these episodes earn more than the roll-in: what is left to learn is then where the actor goes."""
+    without_noise: Share = 0.5
     """Share of episodes in which the actor takes its mean action."""
-    clone: int = 4
+    clone: CountOrZero = 4
     """Collections that the roll-in plays alone at first; the actor begins as a clone of it. With 0 it begins at random, after
     collections with uniform actions."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("from_start", "without_noise"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise HyrloError(f"{name} is {getattr(self, name)}; give a share from 0 to 1")
-        if self.clone < 0:
-            raise HyrloError(f"clone is {self.clone}; give 0 or more")
 
     @property
     def race_episodes(self) -> int:
@@ -178,7 +178,7 @@ class TrainState(eqx.Module, Generic[Params]):
         return TrainState(optax.apply_updates(self.params, updates), optimiser)
 
 
-class Agent(eqx.Module):
+class SacAgent(eqx.Module):
     """All that is learned, with optimiser states."""
 
     actor: TrainState[Policy]
@@ -212,7 +212,7 @@ class Losses(NamedTuple):
 
 
 @eqx.filter_jit
-def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, units: RewardUnits, config: SacConfig) -> Agent:
+def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, units: RewardUnits, config: SacConfig) -> SacAgent:
     """Fresh networks, whitened by the states in the replay buffer. Critics begin at the least value seen: what was not tried
     looks bad."""
     known = jnp.arange(replay.capacity) < replay.added
@@ -231,11 +231,11 @@ def create_agent(key: PRNGKeyArray, spec: Spec, replay: Replay, units: RewardUni
 
     critics = jax.vmap(critic)(jax.random.split(critic_key, config.num_qs))
     log_alpha = jnp.log(jnp.asarray(config.temperature))
-    return Agent(TrainState.create(actor), actor, TrainState.create(critics), critics, TrainState.create(log_alpha))
+    return SacAgent(TrainState.create(actor), actor, TrainState.create(critics), critics, TrainState.create(log_alpha))
 
 
 @eqx.filter_jit
-def clone(key: PRNGKeyArray, agent: Agent, replay: Replay, config: SacConfig) -> Agent:
+def clone(key: PRNGKeyArray, agent: SacAgent, replay: Replay, config: SacConfig) -> SacAgent:
     """The agent with an actor that makes the actions in the replay buffer likely."""
 
     def one(t: Int[Array, ""], actor: TrainState[Policy]) -> TrainState[Policy]:
@@ -244,7 +244,7 @@ def clone(key: PRNGKeyArray, agent: Agent, replay: Replay, config: SacConfig) ->
         return actor.apply_gradients(jax.grad(loss_of)(actor.params), CLONING_RATE * (1 - t / CLONING))
 
     actor = jax.lax.fori_loop(0, CLONING, one, agent.actor).params
-    return Agent(TrainState.create(actor), actor, agent.critics, agent.targets, agent.log_alpha)
+    return SacAgent(TrainState.create(actor), actor, agent.critics, agent.targets, agent.log_alpha)
 
 
 def deterministic(actor: Policy) -> Policy:
@@ -284,7 +284,7 @@ def soft_value(
 
 
 def td_target(
-    key: PRNGKeyArray, subset_key: PRNGKeyArray, agent: Agent, batch: SacBatch, gamma: float, config: SacConfig
+    key: PRNGKeyArray, subset_key: PRNGKeyArray, agent: SacAgent, batch: SacBatch, gamma: float, config: SacConfig
 ) -> Float[Array, " n"]:
     """Targets y of the critics. Rewards are in the units of the critics."""
     alpha = jnp.exp(agent.log_alpha.params) if config.entropy_in_backup else jnp.zeros(())
@@ -308,7 +308,7 @@ def update_critics(
 
 
 def update_actor(
-    key: PRNGKeyArray, agent: Agent, batch: SacBatch, rate: Float[Array, ""], config: SacConfig
+    key: PRNGKeyArray, agent: SacAgent, batch: SacBatch, rate: Float[Array, ""], config: SacConfig
 ) -> tuple[TrainState[Policy], Float[Array, ""], Float[Array, ""]]:
     """The actor after one step, its value and its entropy before it."""
     alpha, reduce = jnp.exp(agent.log_alpha.params), jnp.mean if config.actor_value == "mean" else jnp.min
@@ -328,12 +328,12 @@ def update_temperature(
     return log_alpha.apply_gradients(jnp.exp(log_alpha.params) * (entropy - target), rate)
 
 
-def update_targets(agent: Agent, config: SacConfig) -> Agent:
+def update_targets(agent: SacAgent, config: SacConfig) -> SacAgent:
     """Move target critics and averaged actor towards the current ones."""
     # The old values are the first argument: the other order rounds differently, and equal seeds must give equal bytes.
     targets = optax.incremental_update(agent.targets, agent.critics.params, 1 - config.tau)
     average = optax.incremental_update(agent.average, agent.actor.params, config.average)
-    return Agent(agent.actor, average, agent.critics, targets, agent.log_alpha)
+    return SacAgent(agent.actor, average, agent.critics, targets, agent.log_alpha)
 
 
 def target_entropy(spec: Spec, config: SacConfig) -> float:
@@ -343,7 +343,7 @@ def target_entropy(spec: Spec, config: SacConfig) -> float:
 
 def update(
     key: PRNGKeyArray,
-    agent: Agent,
+    agent: SacAgent,
     losses: Losses,
     t: Int[Array, ""],
     batch: SacBatch,
@@ -351,7 +351,7 @@ def update(
     actor_rate: Float[Array, ""],
     spec: Spec,
     config: SacConfig,
-) -> tuple[Agent, Losses]:
+) -> tuple[SacAgent, Losses]:
     """Update number t: the critics and, every `actor_every` updates, actor and temperature."""
     keys = Keys(key)
 
@@ -366,14 +366,14 @@ def update(
     due, unchanged = t % config.actor_every == 0, (agent.actor, agent.log_alpha, losses.value, losses.entropy)
     actor, log_alpha, value, entropy = jax.lax.cond(due, act_better, lambda: unchanged)
     critics, loss = update_critics(agent.critics, batch, target, rate)
-    agent = Agent(actor, agent.average, critics, agent.targets, log_alpha)
+    agent = SacAgent(actor, agent.average, critics, agent.targets, log_alpha)
     return update_targets(agent, config), Losses(loss, value, entropy)
 
 
 @eqx.filter_jit
 def improve(
     key: PRNGKeyArray,
-    agent: Agent,
+    agent: SacAgent,
     replay: Replay,
     offline: Replay | None,
     units: RewardUnits,
@@ -382,11 +382,11 @@ def improve(
     actor_rate: Float[Array, ""],
     spec: Spec,
     config: SacConfig,
-) -> tuple[Agent, Losses]:
+) -> tuple[SacAgent, Losses]:
     """`updates` updates at learning rate `rate`, with `actor_rate` for actor and temperature. With `offline` transitions, half
     of every batch is from them."""
 
-    def one(t: Int[Array, ""], carry: tuple[Agent, Losses]) -> tuple[Agent, Losses]:
+    def one(t: Int[Array, ""], carry: tuple[SacAgent, Losses]) -> tuple[SacAgent, Losses]:
         keys = Keys(key).at(t)
         half = 0 if offline is None else config.batch // 2
         batch = replay.sample(keys.batch, config.batch - half)
@@ -401,7 +401,7 @@ def improve(
 
 
 @eqx.filter_jit
-def in_units(agent: Agent, before: RewardUnits, after: RewardUnits, gamma: float) -> Agent:
+def in_units(agent: SacAgent, before: RewardUnits, after: RewardUnits, gamma: float) -> SacAgent:
     """The same agent in other units of rewards: critics and temperature are rescaled."""
     known = before.most > before.least
     ratio = jnp.where(known, after.scale / before.scale, 1.0)
@@ -414,4 +414,4 @@ def in_units(agent: Agent, before: RewardUnits, after: RewardUnits, gamma: float
 
     critics = eqx.tree_at(lambda c: c.params, agent.critics, rescaled(agent.critics.params))
     log_alpha = eqx.tree_at(lambda a: a.params, agent.log_alpha, agent.log_alpha.params + jnp.log(ratio))
-    return Agent(agent.actor, agent.average, critics, rescaled(agent.targets), log_alpha)
+    return SacAgent(agent.actor, agent.average, critics, rescaled(agent.targets), log_alpha)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from hyrlo.backward import cpi, plan, psdp, sac
+from hyrlo.core.ranges import Options
 from hyrlo.core.variants import Choice
 from hyrlo.forward.fail import Estimator
 from hyrlo.forward.latent import LatentEstimator
@@ -30,7 +31,7 @@ def select(choice: Choice) -> tuple[str, Mapping[str, Any]]:
 
 
 @dataclass(frozen=True)
-class SuitedConfig:
+class SuitedConfig(Options):
     """Backward pass that suits the estimator of the forward pass."""
 
     expert: ClassVar[tuple[str, ...]] = ("psdp", "sac")
@@ -48,7 +49,7 @@ class SuitedConfig:
 
 
 @dataclass(frozen=True)
-class SuitedSacConfig:
+class SuitedSacConfig(Options):
     """SAC with the settings that suit the estimator of the forward pass."""
 
     expert: ClassVar[tuple[str, ...]] = ("latent",)

@@ -24,50 +24,44 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, create_buffer, record_tuples
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP, OptimisticQ
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
+from hyrlo.core.ranges import Count, CountOrZero, NonNegative, Options, Positive, ShareBelowOne
 from hyrlo.core.regression import RegressionData, projection
 from hyrlo.core.variants import from_presets
 
 
 @dataclass(frozen=True)
-class BrieeConfig:
+class BrieeConfig(Options):
     """Representation learning by a game, and optimism; the defaults are those of the authors' code."""
 
-    latents: int = 3
-    temperature: float = 1.0
-    first_temperature: float = 0.1
+    latents: Count = 3
+    temperature: Positive = 1.0
+    first_temperature: Positive = 0.1
     """τ of step 0."""
-    rounds: int = 30
+    rounds: Count = 30
     """Discriminators per iteration."""
-    updates: int = 64
+    updates: Count = 64
     """Gradient steps on φ, and on a new discriminator and its φ̃, per round."""
-    batch: int = 512
-    hidden: int = 256
+    batch: Count = 512
+    hidden: Count = 256
     """Width of the discriminators' two hidden layers."""
-    learning_rate: float = 0.01
-    momentum: float = 0.99
-    usual_size: int = 0
+    learning_rate: Positive = 0.01
+    momentum: ShareBelowOne = 0.99
+    usual_size: CountOrZero = 0
     """Scale observations as if they had this many dimensions: a gradient step on E grows with their norm. 0: as they are."""
-    ridge: float = 0.01
+    ridge: Positive = 0.01
     """Of the regression onto φ, in samples."""
-    bonus: float = 0.2
+    bonus: NonNegative = 0.2
     """α in units of the horizon."""
-    window: int = 10_000
+    window: Count = 10_000
     """Learn from this many of the newest tuples of a step."""
-    recent: int = 0
+    recent: CountOrZero = 0
     """Half of the tuples of φ's regressions come from this many of the newest: those the policy has just come to."""
-    warm_start: int = 10_000
+    warm_start: CountOrZero = 10_000
     """Random episodes before the first iteration for horizons of at least 50."""
     online: OnlineConfig = field(default_factory=lambda: OnlineConfig(iterations=100))
-
-    def __post_init__(self) -> None:
-        check_positive(
-            self, "temperature", "first_temperature", "rounds", "updates", "batch", "hidden", "learning_rate",
-            "ridge", "window",
-        )  # fmt: skip
 
 
 PRESETS = {

@@ -18,27 +18,24 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP, Whitened, pick
 from hyrlo.core.policies import Gaussian, Greedy, Policy
+from hyrlo.core.ranges import Count, Options, Positive
 from hyrlo.core.variants import from_presets
 from hyrlo.core.whitening import Whitening
 
 
 @dataclass(frozen=True)
-class DistilConfig:
+class DistilConfig(Options):
     """Regression onto the actions of the roll-in."""
 
-    episodes: int = 500
-    hidden: int = 128
+    episodes: Count = 500
+    hidden: Count = 128
     """Width of the two hidden layers."""
-    updates: int = 5000
-    batch: int = 256
-    learning_rate: float = 1e-3
-
-    def __post_init__(self) -> None:
-        check_positive(self, "episodes", "hidden", "updates", "batch", "learning_rate")
+    updates: Count = 5000
+    batch: Count = 256
+    learning_rate: Positive = 1e-3
 
 
 PRESETS = {"fast": DistilConfig()}

@@ -24,43 +24,36 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from hyrlo.baselines.online import Buffer, OnlineConfig, Tuples, alternate, create_buffer, offline_counts, record_tuples
 from hyrlo.core.access import Spec, TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import LatentQ, pick
 from hyrlo.core.policies import Greedy, Policy, Stack, switch
+from hyrlo.core.ranges import Count, Options, Positive
 from hyrlo.core.regression import LatentProjection, RegressionData, latent_q, refit_encoder
 from hyrlo.core.variants import from_presets
 from hyrlo.data.transitions import TransitionDataset
 
 
 @dataclass(frozen=True)
-class HyqConfig:
+class HyqConfig(Options):
     """Hybrid Q-learning: canonical offline data and online episodes."""
 
-    offline_samples: int = 2000
+    offline_samples: Count = 2000
     """Offline tuples used per step (all, if there are fewer)."""
-    batch: int = 512
+    batch: Count = 512
     """Tuples of a regression step."""
     online: OnlineConfig = field(default_factory=OnlineConfig)
-
-    def __post_init__(self) -> None:
-        check_positive(self, "offline_samples", "batch")
 
 
 @dataclass(frozen=True)
 class HyqSgdConfig(HyqConfig):
     """HyQ with the authors' regression: minibatches on all weights, one Adam per step for the whole run."""
 
-    updates: int = 500
+    updates: Count = 500
     """Gradient steps per step and iteration."""
-    learning_rate: float = 2.5e-3
+    learning_rate: Positive = 2.5e-3
     """Learning rate (Adam)."""
-    latents: int = 3
+    latents: Count = 3
     """Number of latent states."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "updates", "learning_rate", "latents")
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ class ZeroPriorProjection(LatentProjection):
 class HyqProjectionConfig(HyqConfig):
     """HyQ with the head in closed form; `batch` tuples make a regression, half of them offline."""
 
-    batch: int = 2000
+    batch: Count = 2000
     """Tuples of a regression, half of them offline."""
     fit: ZeroPriorProjection = field(default_factory=lambda: ZeroPriorProjection(restarts=4, updates=100, ridge=0.1))
 

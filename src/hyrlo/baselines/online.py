@@ -14,28 +14,25 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy, Stack
+from hyrlo.core.ranges import Count, Options
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.data.transitions import TransitionDataset
 
 
 @dataclass(frozen=True)
-class OnlineConfig:
+class OnlineConfig(Options):
     """The loop around collecting and learning."""
 
-    samples: int = 50
+    samples: Count = 50
     """Episodes per step and iteration."""
-    iterations: int = 60
+    iterations: Count = 60
     """Most iterations; see `solved`."""
-    trial_episodes: int = 20
+    trial_episodes: Count = 20
     """Episodes of the policy learned so far after each iteration; they count as training."""
-    solved: int = 5
+    solved: Count = 5
     """Stop after this many trials in a row in which every episode succeeds."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "samples", "iterations", "trial_episodes", "solved")
 
 
 class Tuples(NamedTuple):

@@ -17,8 +17,8 @@ from hyrlo.backward.off_policy import LearningSource, learn
 from hyrlo.backward.sac import Replay, SacBatch, SacConfig
 from hyrlo.core.access import Spec, TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import check_positive
 from hyrlo.core.policies import Policy
+from hyrlo.core.ranges import Count, CountOrZero, Finite, Positive, Share, ShareBelowOne
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.core.variants import from_presets
 from hyrlo.data.transitions import TransitionDataset, Transitions
@@ -28,24 +28,20 @@ from hyrlo.data.transitions import TransitionDataset, Transitions
 class RlpdConfig(SacConfig):
     """SAC with the published values: 20 updates of the critics and one of the actor per environment step."""
 
-    offline_samples: int = 2000
+    offline_samples: Count = 2000
     """Offline tuples used per step (all there are, if fewer)."""
-    utd: float = 20.0
-    actor_every: int = 20
-    num_qs: int = 10
-    num_min_qs: int = 2
+    utd: Positive = 20.0
+    actor_every: Count = 20
+    num_qs: Count = 10
+    num_min_qs: CountOrZero = 2
     actor_value: Literal["min", "mean"] = "mean"
-    hidden: int = 256
-    layers: int = 3
-    learning_rate: float = 3e-4
-    last_learning_rate: float = 1.0
-    entropy: float | None = -0.5
-    temperature: float = 1.0
-    average: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "offline_samples")
+    hidden: Count = 256
+    layers: Count = 3
+    learning_rate: Positive = 3e-4
+    last_learning_rate: Share = 1.0
+    entropy: Finite | None = -0.5
+    temperature: Positive = 1.0
+    average: ShareBelowOne = 0.0
 
 
 PRESETS = {

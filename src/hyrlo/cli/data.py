@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
@@ -14,6 +15,7 @@ from hyrlo.cli.parsing import environment_options, first_positional, parse, with
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.names import check_name
 from hyrlo.core.policies import Policy
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import make
@@ -21,7 +23,7 @@ from hyrlo.envs.gym.collect import collect_states, collect_transitions
 from hyrlo.envs.gym.world import GymWorld
 from hyrlo.envs.registry import GYM
 from hyrlo.envs.world import World
-from hyrlo.runs.training import load_run
+from hyrlo.runs.loading import check_fits, load_finished
 
 
 @dataclass(kw_only=True)
@@ -53,7 +55,7 @@ def command_data(argv: Sequence[str]) -> None:
         "info": data_info,
     }
     if not argv or argv[0] in ("-h", "--help"):
-        out.print("usage: hyrlo data collect|import|info ...; each has --help", markup=False)
+        out.print("usage: hyrlo data collect|import|info ...; each has --help")
         if not argv:
             raise HyrloError("data: give one of collect, import, info")
         return
@@ -64,14 +66,15 @@ def command_data(argv: Sequence[str]) -> None:
 def _data_collect(argv: Sequence[str]) -> None:
     kind = with_environment(CollectArgs, first_positional(argv, CollectArgs), argv)
     args = parse(kind, argv, "hyrlo data collect")
-    if args.episodes < 1:
-        raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
+    check_value("--episodes", args.episodes, Count)
     check_seed(args.seed)
     if args.epsilon is not None and not 0 <= args.epsilon <= 1:
         raise HyrloError(f"--epsilon is {args.epsilon}; give a probability, from 0 to 1")
     check_out(args.out)
-    policies, horizon = _policies(args)
+    runs = _runs(args)
+    horizon = runs[0][2]["horizon"] if runs and args.horizon is None else args.horizon
     world = make(args.env, horizon, **environment_options(args))
+    policies = [_fitting(*run, world) for run in runs]
     data = _collected(args, world, policies)
     if isinstance(data, ObservationDataset):
         write_data(data, args.out)
@@ -91,18 +94,20 @@ def _collected(args: CollectArgs, world: World, policies: list[Policy]) -> Obser
     return behaviour(args.seed, args.episodes, args.epsilon)
 
 
-def _policies(args: CollectArgs) -> tuple[list[Policy], int | None]:
-    """The policies of the runs, and the horizon: as told, else that of the first run."""
+def _runs(args: CollectArgs) -> list[tuple[Path, Policy, dict[str, Any]]]:
+    """The directories of the runs, their policies and configs. Their environment is the one that the user names."""
     if args.run and not args.env.startswith(GYM):
         raise HyrloError(f"--run: the policies of runs are not played in {args.env}; --run is for gym:<id>")
-    policies, horizon = [], args.horizon
-    for path in args.run:
-        world, policy, settings = load_run(path)
-        horizon = world.spec.horizon if horizon is None else horizon
-        if settings["env"] != args.env or world.spec.horizon < horizon:
-            raise HyrloError(
-                f"{path}: is a run of {settings['env']} with horizon {world.spec.horizon}, not of {args.env} with "
-                f"horizon {horizon}; give another --run or --horizon"
-            )
-        policies.append(policy)
-    return policies, horizon
+    return [(Path(path), *load_finished(Path(path))) for path in args.run]
+
+
+def _fitting(path: Path, policy: Policy, settings: dict[str, Any], world: World) -> Policy:
+    """The policy of a run, if it can be played in this world."""
+    horizon = world.spec.horizon
+    if settings["env"] != world.name or settings["horizon"] < horizon:
+        raise HyrloError(
+            f"{path}: is a run of {settings['env']} with horizon {settings['horizon']}, not of {world.name} with "
+            f"horizon {horizon}; give another --run or --horizon"
+        )
+    check_fits(path, policy, settings, world)
+    return policy

@@ -24,6 +24,7 @@ from hyrlo.envs.registry import find
 from hyrlo.forward.variants import ESTIMATORS
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.training import default_horizon
+from hyrlo.runs.trust import check_arguments, check_options_of
 
 
 @dataclass(kw_only=True)
@@ -36,6 +37,8 @@ class DiagnoseArgs:
     """State data (npz, CSV, parquet, `minari:<dataset-id>`). Without it, the locks generate the paper's from the seed."""
     run: str | None = None
     """Run directory whose roll-in (forward policy) to compare with the data. Without it, forward passes are made."""
+    trust: bool = False
+    """With --run: also make the environment with arguments of the run that may name a module or a file."""
     horizon: int | None = None
     """Steps of an episode; by default the run's, else that of the data, else the environment's."""
     seed: int | None = None
@@ -83,10 +86,10 @@ def command_diagnose(argv: Sequence[str]) -> None:
 def _show(report: DiagnosisReport, directory: Path) -> None:
     out.print(table(report))
     for line in report.verdict:
-        out.print(line, highlight=False, markup=False)
+        out.print(line, highlight=False)
     out.print("\nWhat to do next:", highlight=False)
     for line in report.advice:
-        out.print(f"  • {line}", highlight=False, markup=False)
+        out.print(f"  • {line}", highlight=False)
     say(f"\nreport in {directory / 'report.html'}")
 
 
@@ -105,5 +108,10 @@ def _same_world(args: Any, horizon: int | None, run: RunRollIn | None) -> World:
     """The world of the run, else as the options say."""
     prefix = find(args.env).option_prefix
     told = prefix is not None and getattr(args, prefix) != type(getattr(args, prefix))()
-    options = run.settings["env_options"] if run and run.settings and not told else environment_options(args)
+    if run is None or not run.settings or told:
+        return make(args.env, horizon, **environment_options(args))
+    file, options = Path(run.path) / "config.json", run.settings.get("env_options", {})
+    if not args.trust:
+        check_arguments(file, options)
+    check_options_of(file, args.env, options)
     return make(args.env, horizon, **options)

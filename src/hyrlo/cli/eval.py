@@ -14,9 +14,11 @@ from rich.table import Table
 from hyrlo.cli.output import number, out, say
 from hyrlo.cli.parsing import parse
 from hyrlo.core.errors import HyrloError, check_seed
-from hyrlo.runs.directory import read_config, seed_directories
+from hyrlo.core.ranges import Count, check_value
+from hyrlo.runs.directory import read_config
+from hyrlo.runs.loading import evaluate_run
 from hyrlo.runs.render import render_run
-from hyrlo.runs.training import evaluate_run
+from hyrlo.runs.seeds import seed_directories
 
 
 @dataclass
@@ -33,20 +35,21 @@ class EvalArgs:
     """Print JSON for programs."""
     render: Annotated[str | None, tyro.conf.arg(metavar="[FILE.gif]")] = None
     """Write one episode, that of the seed, as a GIF; without a name, `episode.gif` in the run directory."""
+    trust: bool = False
+    """Import the module that the run's environment names. Only for runs of people whose code you would run."""
 
 
 def command_eval(argv: Sequence[str]) -> None:
     args = parse(EvalArgs, _name_render(argv), "hyrlo eval")
-    if args.episodes < 1:
-        raise HyrloError(f"--episodes is {args.episodes}; give at least 1")
+    check_value("--episodes", args.episodes, Count)
     check_seed(args.seed)
     directories, rows, shown = seed_directories(Path(args.dir)), [], []
     if args.render and len(directories) > 1:
         raise HyrloError(f"--render: {args.dir} holds several seeds; give the directory of one, or no file name")
     for directory in directories:
         if args.render is not None:
-            shown.append(render_run(directory, args.render or None, args.seed))
-        result = evaluate_run(directory, args.episodes, args.seed)
+            shown.append(render_run(directory, args.render or None, args.seed, args.trust))
+        result = evaluate_run(directory, args.episodes, args.seed, trust=args.trust)
         about = {k: v for k, v in read_config(directory).items() if k in ("algo", "env", "seed", "horizon")}
         rows.append({**about, **result._asdict(), **({"render": str(shown[-1].file)} if args.json and shown else {})})
     if args.json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.markup import escape
 from rich.table import Table
 
 from hyrlo.cli.output import out
@@ -29,5 +28,5 @@ def command_list(argv: Sequence[str]) -> None:
     for title, rows in sections.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for row in rows:
-            table.add_row(*(escape(text) for text in row))
+            table.add_row(*row)
         out.print(table, "")

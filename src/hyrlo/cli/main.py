@@ -1,4 +1,4 @@
-"""The command line: `hyrlo train | eval | diagnose | data | reproduce | bound | compare | list`.
+"""The command line: `hyrlo train | eval | compare | export | diagnose | data | reproduce | bound | list`.
 
 Errors are one line, `error: what, where, what to do`, with exit code 2. A command's module is imported when it is used.
 """
@@ -14,12 +14,15 @@ from hyrlo import __version__
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.memory import out_of_memory_in_one_line
 from hyrlo.core.names import nearest
+from hyrlo.core.plain import visible
+from hyrlo.core.signals import interrupts
 
 HELP = """\
 hyrlo: good policies from state-only logs plus online interaction
 
   hyrlo train ALGO ENV [--data D] [--horizon H] [--seed S | --seeds K] [--preset NAME] [--out DIR] [--resume] [...]
   hyrlo eval DIR [--episodes N] [--json] [--render [FILE.gif]]
+  hyrlo export DIR --to onnx|numpy --out F      a file that acts without JAX
   hyrlo diagnose ENV [--data D] [--run DIR]     can the data be reached, are they covered, what to expect
   hyrlo data collect|import|info ...
   hyrlo reproduce EXPERIMENT [--scale smoke|quick|paper] [--seeds K]     figures and tables of the paper
@@ -29,8 +32,8 @@ hyrlo: good policies from state-only logs plus online interaction
 
 `hyrlo train foobar lock --horizon 10` is a first run of about a minute. Every command has --help.
 """
-COMMANDS = ("train", "eval", "diagnose", "data", "reproduce", "bound", "compare", "list")
-COMPILING = ("eval", "diagnose", "data", "reproduce")
+COMMANDS = ("train", "eval", "compare", "export", "diagnose", "data", "reproduce", "bound", "list")
+COMPILING = ("eval", "export", "diagnose", "data", "reproduce")
 """Commands that use the compilation cache; `train` has an option for it."""
 
 
@@ -56,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         then = ", then --resume" if argv[0] == "train" else ""
         return _fail(f"{where}{error.strerror or error}; check the path, permissions and free space{then}")
     except KeyboardInterrupt:
-        print("stopped; the same command with --resume continues", file=sys.stderr)
+        print(interrupts.line(), file=sys.stderr)
         return 130
     except SystemExit as stop:
         return int(stop.code or 0)
@@ -71,10 +74,15 @@ def _run(command: str, argv: Sequence[str]) -> None:
 
 
 def _fail(message: str) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    interrupts.wait_if_leaving()
+    print("error: " + visible(" ".join(message.split())), file=sys.stderr)
     return 2
 
 
 def run() -> None:
-    sys.path.append("")  # the current folder, where the MODULE of gym:MODULE:ID is likely to lie
-    sys.exit(main())
+    interrupts.install()
+    try:
+        code = main()
+    finally:
+        interrupts.wait_if_leaving()
+    sys.exit(code)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
+from hyrlo.runs.progress import PlainConsole
 
-out = Console()
+out = PlainConsole()
 
 
 def say(line: str) -> None:
     """A line for people; names in it are printed as they are and not wrapped."""
-    out.print(line, highlight=False, markup=False, soft_wrap=True)
+    out.print(line, highlight=False, soft_wrap=True)
 
 
 def number(value: Any) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import tyro
 
 from hyrlo.core.errors import HyrloError, check_finite
+from hyrlo.core.ranges import OptionError
 from hyrlo.envs.registry import ENVIRONMENTS, find
 
 Args = TypeVar("Args")
@@ -49,8 +51,17 @@ def _parse(kind: Any, argv: Sequence[str], prog: str, description: str | None, u
         if not stop.code:
             raise
         raise HyrloError(f"{prog}: {_one_line(captured.getvalue())}; see `{prog} --help`") from None
+    except OptionError as error:
+        raise HyrloError(_by_option(error, argv)) from None
     check_finite(args[0] if unknown else args)
     return args
+
+
+def _by_option(error: OptionError, argv: Sequence[str]) -> str:
+    """The error with the name of the option as it was given."""
+    given = [word.split("=")[0] for word in argv if word.startswith("--")]
+    options = [option for option in given if option[2:].split(".")[-1].replace("-", "_") == error.field]
+    return str(error).replace(error.field, options[0], 1) if len(options) == 1 else str(error)
 
 
 def _one_line(box: str) -> str:
@@ -97,10 +108,17 @@ def with_environment(kind: type[Args], env: str | None, argv: Sequence[str] = ()
     environment = find(env) if env else None
     if env:
         check_prefixes(env, argv)
+        search_here(env)
     config = environment.config_class() if environment else None
     if environment is None or config is None or environment.option_prefix is None:
         return kind
     return extended(kind, [(environment.option_prefix, config, field(default_factory=config))])
+
+
+def search_here(env: str) -> None:
+    """Look in the current folder as well for the MODULE of a `gym:MODULE:ID` that the user has typed."""
+    if ":" in env.partition(":")[2] and "" not in sys.path:
+        sys.path.append("")
 
 
 def extended(

@@ -10,8 +10,10 @@ import tyro
 
 from hyrlo.cli.output import say
 from hyrlo.cli.parsing import parse
-from hyrlo.core.errors import HyrloError, check_seed
+from hyrlo.core.errors import check_seed
 from hyrlo.core.names import check_name
+from hyrlo.core.plain import visible
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.experiments.registry import TITLES
 from hyrlo.experiments.reproduce import reproduce
 
@@ -44,9 +46,7 @@ def command_reproduce(argv: Sequence[str]) -> None:
     args = parse(ReproduceArgs, argv, "hyrlo reproduce")
     check_name(args.experiment, TITLES, "experiment")
     for name in ("seeds", "jobs"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise HyrloError(f"--{name} is {value}; give at least 1")
+        check_value(f"--{name}", getattr(args, name), Count | None)
     if args.first_seed is not None:
         check_seed(args.first_seed, "--first-seed")
     table, directory = reproduce(
@@ -60,5 +60,5 @@ def command_reproduce(argv: Sequence[str]) -> None:
         args.first_seed,
         args.only,
     )
-    print(table)
+    print(visible(table))
     say(f"pictures and tables in {directory}")

@@ -34,6 +34,8 @@ from hyrlo.cli.parsing import (
 from hyrlo.core.errors import HyrloError, check_seed
 from hyrlo.core.files import write_json
 from hyrlo.core.names import check_name
+from hyrlo.core.plain import visible
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.core.variants import PRESETS, Choice
 from hyrlo.data.readers import read_states, read_transitions
 from hyrlo.data.states import ObservationDataset
@@ -44,8 +46,8 @@ from hyrlo.forward.witness import DISCRIMINATORS
 from hyrlo.runs import plots
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
-from hyrlo.runs.directory import check_seeds, summarise
 from hyrlo.runs.progress import Progress
+from hyrlo.runs.seeds import check_seeds, summarise
 from hyrlo.runs.tensorboard import require_tensorboard
 from hyrlo.runs.training import Trained, default_horizon, train
 from hyrlo.runs.training import config as configure
@@ -81,6 +83,14 @@ class TrainArgs:
     """Also write metrics for TensorBoard (needs hyrlo[tensorboard])."""
     cache: bool = True
     """Keep compiled programs for later runs."""
+
+
+@dataclass(kw_only=True)
+class AnywayArgs:
+    """For runs that were moved. Not in the short help: the error that asks for it names it."""
+
+    anyway: bool = False
+    """With --resume: continue with other code, libraries, cores or machine as well; the policy may be another one."""
 
 
 @dataclass(kw_only=True)
@@ -173,14 +183,14 @@ def find_algorithm(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
-def _kind(algorithm: Algorithm) -> type[TrainArgs]:
-    """The options of an algorithm, without those of its config and of the environment."""
+def _kind(algorithm: Algorithm, short: bool = False) -> type[TrainArgs]:
+    """The options of an algorithm, without those of its config and of the environment; `short` is for the short help."""
     mixins: list[type] = [mixin for name, mixin in MIXINS.items() if name in algorithm.choices]
     if algorithm.choices == ("improve",):
         mixins = [StationaryArgs]
     sources: dict[str, type] = {"states": DataArgs, "transitions": DataArgs, "roll-in": RollInArgs}
     before = [sources[algorithm.learns_from]] if algorithm.learns_from in sources else []
-    return extended(TrainArgs, [], mixins, before)
+    return extended(TrainArgs, [], mixins if short else [*mixins, AnywayArgs], before)
 
 
 def _run_options(algorithm: Algorithm, env: str) -> type[TrainArgs]:
@@ -221,9 +231,10 @@ def _all_options(algorithm: Algorithm, argv: Sequence[str], env: str, config: An
     if helping and "--help-all" not in argv:
         everything, config = count(config), usual(config)
         about += f" ({everything - count(config)} more with --help-all)" if count(config) < everything else ""
-    argv = ["--help" if word == "--help-all" else word for word in _env_first(env, argv)]
+    given, argv = argv, ["--help" if word == "--help-all" else word for word in _env_first(env, argv)]
     fields: list[Any] = [("config", Annotated[type(config), tyro.conf.arg(name="")], field(default=config))]
-    kind = extended(with_environment(_kind(algorithm), env), fields)
+    short = helping and "--help-all" not in given
+    kind = extended(with_environment(_kind(algorithm, short), env), fields)
     return parse(kind, argv, f"hyrlo train {algorithm.name} {env}", about)
 
 
@@ -265,8 +276,7 @@ def _check(args: Any) -> None:
     check_seed(args.seed)
     for name in ("seeds", "eval_episodes", "curve_episodes"):
         value = getattr(args, name)
-        if value is not None and value < 1:
-            raise HyrloError(f"--{name.replace('_', '-')} is {value}; give at least 1")
+        check_value(f"--{name.replace('_', '-')}", value, Count | None)
     if args.tensorboard:
         require_tensorboard()
 
@@ -279,10 +289,11 @@ def _train(
     algorithm: Algorithm, world: World, data: Any, args: Any, seed: int, directory: Path, label: str, command: str
 ) -> Trained:
     if args.resume and not args.quiet and not (directory / "config.json").exists():
-        print(f"{label}no run in {directory} yet: starts a new one", file=sys.stderr)
+        print(visible(f"{label}no run in {directory} yet: starts a new one"), file=sys.stderr)
     return train(
         algorithm.name, world, data, roll_in=getattr(args, "roll_in", None), config=args.config, seed=seed,
-        out=directory, resume=args.resume, curve_episodes=args.curve_episodes, eval_episodes=args.eval_episodes,
+        out=directory, resume=args.resume, anyway=args.anyway,
+        curve_episodes=args.curve_episodes, eval_episodes=args.eval_episodes,
         progress=Progress(enabled=not args.quiet, label=label), tensorboard=args.tensorboard, command=command,
         cache=args.cache,
     )  # fmt: skip

@@ -2,19 +2,12 @@
 
 import dataclasses
 import math
+import numbers
 from typing import Any
 
 
 class HyrloError(Exception):
     """Something the user can fix; the message says what is wrong, where, and what to do."""
-
-
-def check_positive(config: object, *names: str) -> None:
-    """Reject a config in which one of these fields is not positive."""
-    for name in names:
-        value = getattr(config, name)
-        if not value > 0:
-            raise HyrloError(f"{name} is {value}; give a number above 0")
 
 
 def check_finite(settings: Any, prefix: str = "--") -> None:
@@ -29,8 +22,9 @@ def check_finite(settings: Any, prefix: str = "--") -> None:
 
 def check_seed(seed: int, name: str = "--seed") -> None:
     """Reject seeds that random number generators do not take."""
-    if not 0 <= seed < 2**63:
-        raise HyrloError(f"{name} is {seed}; give a whole number from 0 to 2^63 - 1")
+    whole = isinstance(seed, numbers.Integral) and not isinstance(seed, bool)
+    if not (whole and 0 <= seed < 2**63):
+        raise HyrloError(f"{name} is {seed if whole else repr(seed)}; give a whole number from 0 to 2^63 - 1")
 
 
 class AccessError(HyrloError):

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from hyrlo.core.errors import check_positive
 from hyrlo.core.networks import LatentQ
+from hyrlo.core.ranges import Count, Options
 
 VALLEY = 0.4
 """Two cells are merged if the density between them is at least this share of the lesser one's."""
@@ -269,14 +269,11 @@ def sharpness(products: Float[np.ndarray, "c c"]) -> float:
 
 
 @dataclass(frozen=True)
-class LatentCounts:
+class LatentCounts(Options):
     """Q-functions without regression: the mean target of every latent state and action."""
 
-    latents: int = 64
+    latents: Count = 64
     """Most latent states."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "latents")
 
 
 def counted_q(

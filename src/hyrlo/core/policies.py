@@ -6,6 +6,7 @@ A policy acts on a batch of observations at a step `h`, which may be traced: one
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -27,6 +28,10 @@ class Policy(eqx.Module):
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         raise NotImplementedError
 
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        """The most likely actions, without chance. A policy that does not say which they are draws with a fixed key."""
+        return self.act(jax.random.key(0), observations, h)
+
     def rows(self, start: int, n: int) -> Policy:
         """The policy of `n` episodes of a batch from number `start` on, for worlds that play a batch in parts."""
         return self
@@ -40,6 +45,9 @@ class Uniform(Policy):
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.randint(key, observations.shape[:1], 0, self.actions)
 
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jnp.zeros(observations.shape[:1], int)
+
 
 class UniformBox(Policy):
     """Every action vector with the same density."""
@@ -48,6 +56,9 @@ class UniformBox(Policy):
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.uniform(key, (len(observations), self.size), minval=-1.0, maxval=1.0)
+
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jnp.zeros((len(observations), self.size))
 
 
 class Gaussian(Policy):
@@ -66,6 +77,9 @@ class Gaussian(Policy):
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         mean = self.mean(observations)
         return mean + self.noise * jnp.exp(self.log_std) * jax.random.normal(key, mean.shape)
+
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self.mean(observations)
 
     def log_density(self, observations: Float[Array, "n obs"], actions: Float[Array, "n act"]) -> Float[Array, " n"]:
         return jax.scipy.stats.norm.logpdf(actions, self.mean(observations), jnp.exp(self.log_std)).sum(axis=1)
@@ -102,6 +116,9 @@ class SquashedGaussian(Policy):
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return self.sample(key, observations)[0]
 
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jnp.tanh(self.mean_and_std(observations)[0])
+
 
 def squashed_log_density(raw: Array, mean: Array, std: Array) -> Float[Array, " n"]:
     """Of `tanh(raw)`, where `raw` is normal."""
@@ -123,6 +140,9 @@ class Softmax(Policy):
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.categorical(key, self.logits(observations))
 
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jnp.argmax(self.logits(observations), axis=1)
+
 
 class LatentSoftmax(Policy):
     """A categorical policy of a small soft latent state: logits are linear in `softmax(E s + c)`."""
@@ -136,6 +156,9 @@ class LatentSoftmax(Policy):
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.categorical(key, self.logits(observations))
 
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jnp.argmax(self.logits(observations), axis=1)
+
 
 class LatentTable(Policy):
     """Action probabilities for each latent state: `softmax(E s + c)` times a table."""
@@ -143,8 +166,14 @@ class LatentTable(Policy):
     encoder: Float[Array, "obs+1 latents"]
     table: Float[Array, "latents actions"]
 
+    def probabilities(self, observations: Float[Array, "n obs"]) -> Float[Array, "n actions"]:
+        return latent_state(observations, self.encoder) @ self.table
+
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
-        return jax.random.categorical(key, jnp.log(latent_state(observations, self.encoder) @ self.table))
+        return jax.random.categorical(key, jnp.log(self.probabilities(observations)))
+
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jnp.argmax(self.probabilities(observations), axis=1)
 
 
 class ThroughView(Policy):
@@ -156,6 +185,9 @@ class ThroughView(Policy):
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return self.policy.act(key, self.view(observations, h), h)
 
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self.policy.mode(self.view(observations, h), h)
+
 
 class Greedy(Policy):
     """`argmax_a Q(s, a)`."""
@@ -163,6 +195,9 @@ class Greedy(Policy):
     q: eqx.Module
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self.mode(observations, h)
+
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jnp.argmax(self.q(observations), axis=1)  # type: ignore[operator]
 
 
@@ -186,6 +221,9 @@ class Blend(Policy):
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.categorical(key, jnp.log(self.probabilities(observations)))
+
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jnp.argmax(self.probabilities(observations), axis=1)
 
 
 class Stack(Policy):
@@ -218,6 +256,9 @@ class Stack(Policy):
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return self[h].act(key, observations, h)
 
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self[h].mode(observations, h)
+
 
 @eqx.filter_jit
 def _set_step(stack: Stack, h: Int[Array, ""], policy: Policy) -> Stack:
@@ -237,14 +278,15 @@ class Switch(Policy):
     at: Int[Array, "*n"]
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self._choose(lambda policy: policy.act(key, observations, h), h)
+
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self._choose(lambda policy: policy.mode(observations, h), h)
+
+    def _choose(self, actions: Callable[[Policy], Actions], h: Step) -> Actions:
         if self.at.ndim:
-            first, then = self.first.act(key, observations, h), self.then.act(key, observations, h)
-            return _where(h < self.at, first, then)
-        return jax.lax.cond(
-            h < self.at,
-            lambda: self.first.act(key, observations, h),
-            lambda: self.then.act(key, observations, h),
-        )
+            return _where(h < self.at, actions(self.first), actions(self.then))
+        return jax.lax.cond(h < self.at, lambda: actions(self.first), lambda: actions(self.then))
 
     def rows(self, start: int, n: int) -> Policy:
         at = self.at
@@ -268,6 +310,11 @@ class Mixture(Policy):
         first, second = self.first.act(key, observations, h), self.second.act(key, observations, h)
         return _where(self._seconds(jnp.arange(len(observations))), second, first)
 
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        """Of the policy with the larger share."""
+        first, second = self.first.mode(observations, h), self.second.mode(observations, h)
+        return jnp.where(self.share > 0.5, second, first)
+
     def rows(self, start: int, n: int) -> Policy:
         never = np.iinfo(np.int32).max
         at = jnp.where(self._seconds(jnp.arange(start, start + n)), 0, never)
@@ -279,6 +326,21 @@ class Mixture(Policy):
         return spread < self.share * 65536
 
 
+class MostLikely(Policy):
+    """The most likely actions of a policy."""
+
+    policy: Policy
+
+    def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self.mode(observations, h)
+
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return self.policy.mode(observations, h)
+
+    def rows(self, start: int, n: int) -> Policy:
+        return MostLikely(self.policy.rows(start, n))
+
+
 def switch(first: Policy, *, at: Step | Int[Array, " n"] | Int[np.ndarray, " n"], to: Policy) -> Switch:
     """`first ∘_at to`. `at` is traced, so switching at another step compiles nothing new."""
     return Switch(first, to, jnp.asarray(at))
@@ -288,7 +350,7 @@ def action_of(policy: Policy, size: int) -> jax.ShapeDtypeStruct | None:
     """What the policy makes of one state of `size` numbers, without computing it; None if they do not fit."""
     try:
         return jax.eval_shape(policy.rows(0, 1).act, jax.random.key(0), np.zeros((1, size), np.float32), np.int32(0))
-    except (TypeError, ValueError):
+    except Exception:  # whatever a policy of a damaged file does with arrays of other shapes
         return None
 
 
@@ -297,3 +359,13 @@ def known_steps(policy: Policy) -> int | None:
     is_stack = lambda x: isinstance(x, Stack)  # noqa: E731
     stacks = filter(is_stack, jax.tree.leaves(policy, is_leaf=is_stack))
     return min((s.every * len(x) for s in stacks for x in jax.tree.leaves(s.steps)[:1]), default=None)
+
+
+STATIONARY = (Uniform, UniformBox, Gaussian, SquashedGaussian, Softmax, LatentSoftmax, LatentTable, Greedy, Blend)
+
+
+def is_stationary(policy: Policy) -> bool:
+    """Whether it is known to be the same at every step."""
+    if isinstance(policy, Mixture):
+        return is_stationary(policy.first) and is_stationary(policy.second)
+    return type(policy) in STATIONARY

@@ -18,10 +18,10 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.directions import PrincipalDirections
-from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.intervals import intervals
 from hyrlo.core.latents import LatentCounts, counted_q
 from hyrlo.core.networks import MLP, LatentQ, latent_state, pick
+from hyrlo.core.ranges import Count, InnerShare, NonNegative, Options, Positive, TwoOrMore
 
 CHECKS = 30  # how often in a fit the held-out loss is looked at
 LEAST_WITHIN = 1e-3  # variance within a latent state, along directions of variance 1
@@ -31,29 +31,21 @@ NEAR = 0.1  # a restart is near the best if it explains this share less of what 
 
 
 @dataclass(frozen=True)
-class FitConfig:
+class FitConfig(Options):
     """Least-squares regression on (s, a): what every way to fit has."""
 
     expert: ClassVar[tuple[str, ...]] = ("rounds", "held_out", "decay")
     """Options that only `--help-all` shows."""
-    updates: int = 120
+    updates: Count = 120
     """Gradient steps of each restart."""
-    learning_rate: float = 0.02
+    learning_rate: Positive = 0.02
     """Learning rate (Adam)."""
-    restarts: int = 8
+    restarts: Count = 8
     """Fits side by side; the one with the least held-out loss is taken."""
-    rounds: int = 4
+    rounds: Count = 4
     """Most rounds of restarts, while no second restart comes near the best one."""
-    held_out: float = 0.2
+    held_out: InnerShare = 0.2
     """Share of the samples that is held out to choose among restarts."""
-
-    def __post_init__(self) -> None:
-        names = ("updates", "learning_rate", "restarts", "rounds", "latents", "hidden", "batch", "directions", "ridge")
-        check_positive(self, *(name for name in names if hasattr(self, name)))
-        if getattr(self, "latents", 2) < 2:
-            raise HyrloError(f"latents is {self.latents}; give at least 2")  # type: ignore[attr-defined]
-        if not 0 < self.held_out < 1:
-            raise HyrloError(f"held_out is {self.held_out}; give a share between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -62,13 +54,13 @@ class LatentProjection(FitConfig):
 
     prior: ClassVar[Literal["mean", "zero"]] = "mean"
     """What is expected of a latent state and action never seen: the mean target, or nothing."""
-    latents: int = 3
+    latents: TwoOrMore = 3
     """Number of latent states."""
-    directions: int = 8
+    directions: Count = 8
     """The encoder sees the states along this many principal directions; fewer overfit less."""
-    decay: float = 0.01
+    decay: NonNegative = 0.01
     """L2 penalty on the encoder, for states and targets of variance one."""
-    ridge: float = 1.0
+    ridge: Positive = 1.0
     """Pseudo-samples per latent state and action, all at the prior."""
 
 
@@ -77,11 +69,11 @@ class LatentSgd(FitConfig):
     """HyQ's softmax encoder ⊗ action, all weights by minibatches, stopped early by held-out loss: the paper's regression."""
 
     prior: ClassVar[Literal["mean", "zero"]] = "mean"
-    latents: int = 3
+    latents: TwoOrMore = 3
     """Number of latent states."""
-    batch: int = 128
+    batch: Count = 128
     """Samples per update."""
-    ridge: float = 1.0
+    ridge: Positive = 1.0
     """Pseudo-samples per latent state and action of the final head, all at the mean target."""
 
 
@@ -89,9 +81,9 @@ class LatentSgd(FitConfig):
 class MlpSgd(FitConfig):
     """One hidden tanh layer, all weights by minibatches, stopped early by held-out loss."""
 
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the hidden layer."""
-    batch: int = 128
+    batch: Count = 128
     """Samples per update."""
 
 

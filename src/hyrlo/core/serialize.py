@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
-from safetensors import SafetensorError
 
 from hyrlo.core import networks, policies
 from hyrlo.core.errors import HyrloError, RunError
-from hyrlo.core.files import read_json, write_atomically, write_json
+from hyrlo.core.files import DamagedFile, load_json, verified, write_json
 from hyrlo.core.policies import Policy
+from hyrlo.core.structure import check_policy
+from hyrlo.core.tensors import load_tensors, save_tensors
 
 MODULES: dict[str, type[eqx.Module]] = {
     cls.__name__: cls
@@ -72,40 +73,60 @@ def describe(value: Any, tensors: dict[str, np.ndarray], path: str = "") -> Any:
 
 
 def rebuild(tree: Any, tensors: Mapping[str, np.ndarray]) -> Any:
-    """The inverse of `describe`; only registered modules are ever made."""
-    if not isinstance(tree, dict):
+    """The inverse of `describe`; only registered modules are ever made. `ValueError` if the tree is none of its trees."""
+    if tree is None or isinstance(tree, bool | int | float | str):
         return tree
-    if "tensor" in tree:
+    kinds = tuple(tree) if isinstance(tree, dict) else ()
+    if kinds == ("tensor",) and isinstance(tree["tensor"], str) and tree["tensor"] in tensors:
         return jnp.asarray(tensors[tree["tensor"]])
-    if "tuple" in tree:
+    if kinds == ("tuple",) and isinstance(tree["tuple"], list):
         return tuple(rebuild(v, tensors) for v in tree["tuple"])
+    if kinds != ("module", "fields") or not isinstance(tree["module"], str) or not isinstance(tree["fields"], dict):
+        raise ValueError(f"no module, list or array that is there: {json.dumps(tree)[:60]}")
     if tree["module"] not in MODULES:
         raise RunError(f"unknown module {tree['module']}: import the code that registers it with hyrlo.register")
     cls = MODULES[tree["module"]]
+    if set(tree["fields"]) != {field.name for field in dataclasses.fields(cls)}:
+        raise ValueError(f"{tree['module']} has other fields")
     module = object.__new__(cls)
     for name, value in tree["fields"].items():
         object.__setattr__(module, name, rebuild(value, tensors))
     return module
 
 
-def save_tree(path: Path, tree: Any, about: Mapping[str, Any]) -> None:
+def _tensors_in(tree: Any) -> list[str]:
+    """The names of all arrays that a tree mentions."""
+    if isinstance(tree, dict):
+        return [tree["tensor"]] if "tensor" in tree else [name for part in tree.values() for name in _tensors_in(part)]
+    return [name for part in tree for name in _tensors_in(part)] if isinstance(tree, list) else []
+
+
+def _policy_of(tree: Any, tensors: Mapping[str, np.ndarray]) -> Policy:
+    """A policy whose structure is that of its arrays; else `ValueError`."""
+    try:
+        policy = rebuild(tree, tensors)
+        if sorted(_tensors_in(tree)) != sorted(tensors):
+            raise ValueError("the arrays are others than the structure names")
+        check_policy(policy)
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+    return policy
+
+
+def save_tree(path: Path, policy: Policy, about: Mapping[str, Any]) -> None:
     """Arrays, structure and `about` in one safetensors file, so that they cannot disagree."""
     tensors: dict[str, np.ndarray] = {}
-    header = json.dumps({"tree": describe(tree, tensors), "about": dict(about)})
-    # One metadata key only: safetensors does not keep the order of several, and equal runs must give equal bytes.
-    write_atomically(path, safetensors.numpy.save(tensors, metadata={"hyrlo": header}))
+    save_tensors(path, tensors, {"tree": describe(policy, tensors), "about": dict(about)})
 
 
-def load_tree(path: Path) -> tuple[Any, dict[str, Any]]:
+def load_tree(path: Path) -> tuple[Policy, dict[str, Any]]:
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            header = json.loads(file.metadata()["hyrlo"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return rebuild(header["tree"], tensors), header["about"]
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"{path}: is damaged, or a checkpoint of another version ({error}); begin anew with another --out"
-        ) from error
+        tensors, header = load_tensors(path)
+        policy, about = _policy_of(header.get("tree"), tensors), header.get("about")
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: is damaged, or of another version ({error}); train it anew") from error
+    _check_finite(tensors, path)
+    return policy, about if isinstance(about, dict) else {}
 
 
 def save_policy(directory: str | Path, policy: Policy) -> None:
@@ -115,8 +136,8 @@ def save_policy(directory: str | Path, policy: Policy) -> None:
     tree = describe(policy, tensors)
     _check_finite(tensors, Path(directory) / "policy.safetensors")
     Path(directory).mkdir(parents=True, exist_ok=True)
-    write_json(Path(directory) / "policy.json", tree)
-    write_atomically(Path(directory) / "policy.safetensors", safetensors.numpy.save(tensors))
+    arrays = save_tensors(Path(directory) / "policy.safetensors", tensors, {})
+    write_json(Path(directory) / "policy.json", {**tree, "arrays": arrays})
 
 
 def policy_fingerprint(policy: Policy) -> dict[str, str]:
@@ -129,17 +150,21 @@ def policy_fingerprint(policy: Policy) -> dict[str, str]:
 
 def load_policy(directory: str | Path) -> Policy:
     """What `save_policy`, or a run, left in a directory."""
-    tree = read_json(Path(directory) / "policy.json")
-    path = Path(directory) / "policy.safetensors"
+    structure, path = Path(directory) / "policy.json", Path(directory) / "policy.safetensors"
+    tree = load_json(structure)
+    if not isinstance(tree, dict) or "module" not in tree:
+        raise RunError(f"{structure}: does not describe a policy; train it anew")
+    tree = verified(structure, tree)
+    arrays = tree.pop("arrays", None)
     try:
-        tensors = safetensors.numpy.load_file(path)
-        policy = rebuild(tree, tensors)
-    except (SafetensorError, OSError, KeyError, TypeError, AttributeError) as error:
+        tensors, about = load_tensors(path)
+        if about["checksum"] != arrays:
+            raise DamagedFile("one of the two files was replaced")
+        policy = _policy_of(tree, tensors)
+    except (OSError, ValueError) as error:
         raise RunError(
             f"{path}: does not hold the policy that policy.json describes ({error}); train it anew"
         ) from error
-    if not isinstance(policy, Policy):
-        raise RunError(f"{Path(directory) / 'policy.json'}: does not describe a policy; train it anew")
     _check_finite(tensors, path)
     return policy
 

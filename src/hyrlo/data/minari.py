@@ -10,7 +10,8 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
+from functools import partial, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,10 +61,27 @@ def read_minari(dataset_id: str, max_episodes: int | None, check_finite: bool) -
 
 def read_minari_transitions(dataset_id: str, max_episodes: int | None) -> TransitionDataset:
     """The tuples of the first episodes of a local data set. Terminations end an episode, truncations do not."""
-    episodes = _read(dataset_id, max_episodes, _tuples)
+    return _transitions(_read(dataset_id, max_episodes, _tuples), MINARI + dataset_id)
+
+
+def is_minari(given: Any) -> bool:
+    """Whether it is a Minari data set: told by what it has, as Minari need not be installed."""
+    return hasattr(given, "iterate_episodes") and hasattr(given, "observation_space")
+
+
+def states_of_minari(dataset: Any) -> ObservationDataset:
+    """The states of a Minari data set, or of the part of it that `filter_episodes` left."""
+    return states_of_episodes(_read_object(dataset, _states), MINARI + dataset.id, check_finite=True)
+
+
+def transitions_of_minari(dataset: Any) -> TransitionDataset:
+    """The tuples of a Minari data set, or of a part of it."""
+    return _transitions(_read_object(dataset, _tuples), MINARI + dataset.id)
+
+
+def _transitions(episodes: Sequence[EpisodeTuples], source: str) -> TransitionDataset:
     timesteps = np.concatenate([np.arange(len(episode.states)) for episode in episodes])
     states, actions, rewards, following, ends = (np.concatenate(column) for column in zip(*episodes, strict=True))
-    source = MINARI + dataset_id
     return TransitionDataset.from_unpaired(states, actions, rewards, following, timesteps, source, terminals=ends)
 
 
@@ -116,6 +134,21 @@ def _check_metadata(metadata: Any, versions: Collection[str], source: str) -> No
         raise DataError(f"{source}: does not state its spaces; write it with observation_space and action_space")
 
 
+def _read_object(dataset: Any, read: Callable[[str, Spaces, Columns], Read]) -> list[Read]:
+    """What `read` makes of each episode of a data set that is loaded."""
+    written = json.loads((dataset.storage.data_path / "metadata.json").read_text()).get("observation_space")
+    observations = dataset.observation_space
+    if written is not None:
+        observations = _in_written_order(observations, json.loads(written))
+    found, source = Spaces(observations, dataset.action_space), MINARI + dataset.id
+    episodes = enumerate(dataset.iterate_episodes())
+    return [read(f"{source}, episode {i}", found, partial(_member, episode)) for i, episode in episodes]
+
+
+def _member(episode: Any, name: str) -> Leaf:
+    return lambda place: np.asarray(reduce(getitem, place, getattr(episode, name)))
+
+
 def states_of_episodes(
     episodes: Sequence[Shaped[np.ndarray, "t obs"]], source: str, check_finite: bool
 ) -> ObservationDataset:
@@ -151,8 +184,13 @@ def _unit_actions(
     """The data's actions as algorithms see them: 0 … n−1, or vectors of which −1 is the lowest and 1 the highest."""
     if isinstance(space, spaces.Discrete):
         return actions.ravel() - space.start
+    if isinstance(space, spaces.MultiDiscrete):  # the number of the combination
+        choices = actions.reshape(len(actions), -1) - np.ravel(space.start)
+        return np.ravel_multi_index(tuple(choices.T), tuple(np.ravel(space.nvec)))
     if not isinstance(space, spaces.Box) or not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-        raise DataError(f"{source}: cannot use actions in {space}; give Discrete actions or a bounded Box, or npz")
+        raise DataError(
+            f"{source}: cannot use actions in {space}; give Discrete or MultiDiscrete actions, a bounded Box, or npz"
+        )
     low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
     vectors = actions.reshape(len(actions), -1)
     return np.clip(2 * (vectors - low) / np.where(high > low, high - low, 1) - 1, -1, 1)

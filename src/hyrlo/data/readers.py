@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hyrlo.core.errors import DataError
 from hyrlo.data.columns import ColumnOptions
 from hyrlo.data.formats import HDF5, MINARI, OBSERVATIONS, TIMESTEPS, has_suffix, is_npz
+from hyrlo.data.given import states_of
 from hyrlo.data.hdf5 import read_hdf5
-from hyrlo.data.minari import read_minari, read_minari_transitions
+from hyrlo.data.minari import is_minari, read_minari, read_minari_transitions, transitions_of_minari
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.tables import read_table
 from hyrlo.data.transitions import TransitionDataset, states_need_tuples
@@ -82,15 +81,17 @@ def _check_max_episodes(max_episodes: int | None) -> None:
         raise DataError(f"--max-episodes is {max_episodes}; give at least 1")
 
 
-def as_states(source: str | Path | ObservationDataset | np.ndarray) -> ObservationDataset:
-    """States in any form: a data set, trajectories `(N, H+1, *obs)`, or a source that `read_states` reads."""
+def as_states(source: Any) -> ObservationDataset:
+    """States in any form: a data set, a source that `read_states` reads, or data in memory (`hyrlo.data.given`)."""
     if isinstance(source, ObservationDataset):
         return source
+    return read_states(source) if isinstance(source, str | Path) else states_of(source)
+
+
+def as_transitions(source: Any) -> TransitionDataset | ObservationDataset:
+    """Tuples in any form: a data set, a source that `read_transitions` reads, or a Minari data set; else states."""
+    if isinstance(source, TransitionDataset):
+        return source
     if isinstance(source, str | Path):
-        return read_states(source)
-    given: Any = source
-    if not hasattr(given, "__array__"):
-        raise DataError(
-            f"data: got a {type(given).__name__}; give a path, an ObservationDataset or an array (N, H+1, *obs)"
-        )
-    return ObservationDataset.from_trajectories(np.asarray(given), "data")
+        return read_transitions(source)
+    return transitions_of_minari(source) if is_minari(source) else as_states(source)

@@ -17,19 +17,21 @@ TV(d_h, μ_h) ≤ TV(d_{h−1}, μ_{h−1}). So a flagged step whose gap is no l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from hyrlo.core.access import TraceModel
-from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy
+from hyrlo.core.ranges import Count, InnerShare, Options
 from hyrlo.data.states import ObservationDataset
+from hyrlo.distances import StateUnits
 from hyrlo.distances.two_sample import Comparison, TestConfig, compare
 from hyrlo.forward.fail import ForwardConfig, fail
+from hyrlo.forward.lost import NAMED, differing
 from hyrlo.runs.directory import MemoryRun
 from hyrlo.runs.progress import Progress
 
@@ -37,28 +39,22 @@ Origin = Literal["", "new", "inherited"]
 
 
 @dataclass(frozen=True)
-class DiagnoseConfig:
+class DiagnoseConfig(Options):
     """Margins of a mismatch, and number of episodes and passes to find one."""
 
-    episodes: int = 4000
+    episodes: Count = 4000
     """Episodes of each policy, from which its states at every step are taken."""
-    passes: int = 2
+    passes: Count = 2
     """Number of forward passes, each with its own random numbers, where no run is given."""
-    level: float = 0.05
+    level: InnerShare = 0.05
     """Share of false alarms among the steps called different (Benjamini–Hochberg)."""
-    gap: float = 0.2
+    gap: InnerShare = 0.2
     """Excess mass of the data over the roll-in in some region that is flagged."""
-    missed: float = 0.05
+    missed: InnerShare = 0.05
     """Share of the data where the roll-in (almost) never goes that is flagged."""
-    growth: float = 0.05
+    growth: InnerShare = 0.05
     """Largest growth of a gap over the step before with which it still counts as inherited."""
     test: TestConfig = field(default_factory=TestConfig)
-
-    def __post_init__(self) -> None:
-        check_positive(self, "episodes", "passes")
-        for name in ("level", "gap", "missed", "growth"):
-            if not 0 < getattr(self, name) < 1:
-                raise HyrloError(f"{name} is {getattr(self, name)}; give a number between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -92,6 +88,8 @@ class StepReport:
     flagged: bool
     origin: Origin
     """Origin of a flag: `new` where the mismatch grows, `inherited` where it is no larger than at the step before."""
+    dimensions: tuple[int, ...] = ()
+    """Of a flagged step: the dimensions of the states that differ most, first the worst."""
 
 
 def forward_passes(
@@ -123,11 +121,19 @@ def reach(
     model: TraceModel, data: ObservationDataset, policies: dict[str, Policy], config: DiagnoseConfig, seed: int = 0
 ) -> list[StepReport]:
     """How close each policy comes to the data at every step, on fresh episodes."""
-    compared = {}
+    compared, states = {}, {}
     for number, (name, policy) in enumerate(policies.items()):
-        states = roll_in_states(model, policy, config.episodes, 2_000_000 + 1000 * number + seed)
-        compared[name] = compare(states, data.steps, config.test, seed, model.spec.ends)
-    return step_reports(compared, data, config)
+        states[name] = roll_in_states(model, policy, config.episodes, 2_000_000 + 1000 * number + seed)
+        compared[name] = compare(states[name], data.steps, config.test, seed, model.spec.ends)
+    units = StateUnits.of_steps(data.steps, model.spec.ends)
+    return [
+        replace(
+            row, dimensions=tuple(differing(units, states[row.policy][row.step], data.at(row.step))[:NAMED].tolist())
+        )
+        if row.flagged and row.states
+        else row
+        for row in step_reports(compared, data, config)
+    ]
 
 
 def step_reports(compared: dict[str, Comparison], data: ObservationDataset, config: DiagnoseConfig) -> list[StepReport]:

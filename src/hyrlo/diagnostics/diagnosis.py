@@ -12,15 +12,17 @@ import numpy as np
 
 from hyrlo.core.access import Ledger
 from hyrlo.core.errors import HyrloError, check_seed
-from hyrlo.core.policies import Policy, action_of
+from hyrlo.core.policies import Policy
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.data.readers import as_states
 from hyrlo.data.states import ObservationDataset
 from hyrlo.diagnostics.admissibility import DiagnoseConfig, StepReport, forward_passes, reach
 from hyrlo.diagnostics.report import DiagnosisReport, describe_data
-from hyrlo.diagnostics.verdict import about_data, advice, verdict
+from hyrlo.diagnostics.verdict import about_data, advice, alarming, verdict
 from hyrlo.envs import World
 from hyrlo.forward.fail import ForwardConfig
 from hyrlo.runs.directory import read_config, roll_in_of
+from hyrlo.runs.fit import misfit
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.training import config as configure
 
@@ -58,20 +60,19 @@ class RunRollIn:
         return run
 
     def check_fits(self, world: World) -> None:
-        if action_of(self.policy, world.spec.observation_size) is None:
-            raise HyrloError(
-                f"{self.path}: its policy does not take states of {world.spec.observation_size} dimensions; "
-                f"give a run that was trained on {world.name}"
-            )
+        if problem := misfit(self.policy, world.spec, world.name):
+            raise HyrloError(f"{self.path}: {problem}")
 
     def notes(self, prepared: ObservationDataset) -> list[str]:
         """A warning if the run was trained on other data."""
         if "data" not in self.settings:
             return []
-        config, data = self.settings["config"], self.settings["data"]
-        most = config.get("forward", config).get("offline_samples", len(prepared.at(0)))
-        same = prepared.subsample(most, self.settings["seed"]).fingerprint() == data["fingerprint"]
-        return [] if same else [f"The run was trained on other data ({data['source']}) than these."]
+        config, data = self.settings.get("config", {}), self.settings["data"]
+        forward = config.get("forward")
+        most = (forward if isinstance(forward, dict) else config).get("offline_samples", len(prepared.at(0)))
+        check_value(f"{Path(self.path) / 'config.json'}: offline_samples", most, Count | None)
+        same = prepared.subsample(most, self.settings.get("seed", 0)).fingerprint() == data.get("fingerprint")
+        return [] if same else [f"The run was trained on other data ({data.get('source')}) than these."]
 
 
 def diagnose(
@@ -139,6 +140,7 @@ def _report(
         steps=steps,
         verdict=[*notes, *verdict(steps, config, path), *about_data(rows)],
         advice=advice(steps, config, world.name, path, spec),
+        alarming=alarming(steps, config, path),
     )
 
 

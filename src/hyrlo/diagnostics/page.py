@@ -1,13 +1,12 @@
-"""Pictures of a diagnosis, and the page that shows them: one self-contained HTML file."""
+"""Pictures of a diagnosis, and the page that shows them."""
 
 from __future__ import annotations
 
-import base64
-import html as escape
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hyrlo.runs.figures import integer_ticks, new_figure, png
+from hyrlo.runs.html import escaped, page, picture, prose, table
 
 if TYPE_CHECKING:
     from hyrlo.diagnostics.admissibility import StepReport
@@ -66,23 +65,6 @@ def _png(figure: Any, axes: Any) -> bytes:
     return png(figure, dpi=130)
 
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1c1c1c; max-width: 68rem; margin: 2rem auto; padding: 0 1.2rem; }
-h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-p.about { color: #666; margin-top: .2rem; }
-section.verdict { border-left: .4rem solid #2e7d32; background: #f1f7f1; padding: .6rem 1.2rem; margin: 1.2rem 0; }
-section.bad { border-color: #b3261e; background: #fbf1f0; }
-section.verdict li, section.verdict p { margin: .35rem 0; }
-div.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(26rem, 1fr)); gap: 1rem; margin-bottom: 1rem; }
-figure { margin: 0; } figure img { width: 100%; } figcaption { color: #666; font-size: .85rem; }
-div.wide { overflow-x: auto; }
-@media (max-width: 32rem) { div.pictures { grid-template-columns: 1fr; } }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
-th { border-bottom: 2px solid #999; font-weight: 600; } tr.flagged { background: #fbf1f0; }
-code { background: #f0f0f0; padding: .1rem .3rem; border-radius: .2rem; }
-"""
-
 CAPTIONS = {
     "ipm": "Integral probability metric (MMD) of the closest policy at each step. Within the floor, roll-in and data "
     "cannot be told apart.",
@@ -102,13 +84,8 @@ DATA_COLUMNS = {
 
 def html(report: dict[str, Any], pictures: dict[str, bytes]) -> str:
     """The page. `report` is what `report.json` holds."""
-    title = escape.escape(f"Diagnosis of {report['env']}, H = {report['horizon']}")
-    figures = "".join(
-        f'<figure><img alt="{name}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
-        f"<figcaption>{escape.escape(CAPTIONS[name])}</figcaption></figure>"
-        for name, png in pictures.items()
-    )
-    first, *rest = [_prose(line) for line in report["verdict"]]
+    figures = "".join(picture(data, name, CAPTIONS[name]) for name, data in pictures.items())
+    first, *rest = [prose(line) for line in report["verdict"]]
     steps = [
         {
             **row,
@@ -117,19 +94,14 @@ def html(report: dict[str, Any], pictures: dict[str, bytes]) -> str:
         }
         for row in report["steps"]
     ]
-    meaning = escape.escape(_meaning(report["config"]))
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title><style>{STYLE}</style></head><body>
-<h1>{title}</h1><p class="about">{escape.escape(_about(report))}</p>
-<section class="verdict{" bad" if report["flagged"] else ""}"><p><b>{first}</b></p>
+    body = f"""<section class="verdict{" bad" if report["alarming"] else ""}"><p><b>{first}</b></p>
 <ul>{"".join(f"<li>{line}</li>" for line in rest)}</ul></section>
-<h2>What to do next</h2><ul>{"".join(f"<li>{_prose(line)}</li>" for line in report["advice"])}</ul>
+<h2>What to do next</h2><ul>{"".join(f"<li>{prose(line)}</li>" for line in report["advice"])}</ul>
 <h2>Step by step</h2><div class="pictures">{figures}</div>
-<div class="wide">{_table({**STEP_COLUMNS, "flag": ""}, steps)}</div><p class="about">{meaning}</p>
-<h2>What is in the data</h2><div class="wide">{_table(DATA_COLUMNS, report["data"])}</div>
-</body></html>
-"""
+<div class="wide">{table({**STEP_COLUMNS, "flag": ""}, steps)}</div>
+<p class="about">{escaped(_meaning(report["config"]))}</p>
+<h2>What is in the data</h2><div class="wide">{table(DATA_COLUMNS, report["data"])}</div>"""
+    return page(f"Diagnosis of {report['env']}, H = {report['horizon']}", _about(report), body)
 
 
 def _about(report: dict[str, Any]) -> str:
@@ -151,28 +123,3 @@ def _meaning(config: dict[str, Any]) -> str:
         "the roll-in; data there, roll-in there: the shares of each in that region. missed, stray: data (roll-in) where "
         f"the other is {config['test']['rare']:g} times as rare. JS in nats, at most 0.693."
     )
-
-
-def _prose(line: str) -> str:
-    """Escaped, with `code` between backticks."""
-    parts = escape.escape(line).replace(" %", "&nbsp;%").split("`")
-    return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
-
-
-def _table(columns: dict[str, str], rows: list[dict[str, Any]]) -> str:
-    head = "".join(f"<th>{escape.escape(title)}</th>" for title in columns.values())
-    body = "".join(
-        f"<tr{' class=flagged' if row.get('flagged') else ''}>"
-        + "".join(f"<td>{_cell(row[name])}</td>" for name in columns)
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return f"{value:,}" if isinstance(value, int) else escape.escape(value)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from hyrlo.core.access import Spec
-from hyrlo.core.files import write_atomically, write_json
+from hyrlo.core.files import write_atomically
 from hyrlo.data.states import ObservationDataset, describe_steps
 from hyrlo.diagnostics import page
 from hyrlo.diagnostics.admissibility import StepReport
@@ -40,6 +41,8 @@ class DiagnosisReport:
     steps: list[StepReport]
     verdict: list[str]
     advice: list[str]
+    alarming: bool = False
+    """Whether the flags call for something to be done."""
 
     @property
     def flagged(self) -> list[int]:
@@ -57,7 +60,7 @@ class DiagnosisReport:
         pictures = page.pictures(self.steps, self.config)
         for name, png in pictures.items():
             write_atomically(out / f"{name}.png", png)
-        write_json(out / "report.json", self.to_json())
+        write_atomically(out / "report.json", json.dumps(self.to_json(), indent=2) + "\n")
         write_atomically(out / "report.html", page.html(self.to_json(), pictures))
 
 
@@ -87,7 +90,7 @@ def table(report: DiagnosisReport) -> Table:
             continue
         numbers = (row.gap, row.data_share, row.roll_in_share, row.js, row.missed)
         p_value = "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
-        flag = f"[red]⚑ {row.origin}[/red]" if row.flagged else "differs" if row.differs else ""
+        flag = Text(f"⚑ {row.origin}", style="red") if row.flagged else "differs" if row.differs else ""
         cells = (f"{row.mmd:.3f}", f"{row.floor:.3f}", p_value, *(f"{x:.2f}" for x in numbers))
         shown.add_row(str(row.step), f"{row.states:,}", *cells, flag)
     return shown

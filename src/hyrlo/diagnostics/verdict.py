@@ -65,10 +65,16 @@ def _about_flagged(flagged: list[StepReport], config: DiagnoseConfig, run: str |
     passes = "1 forward pass" if config.passes == 1 else f"{config.passes} forward passes"
     verb = "is" if len(numbers) == 1 else "are"
     whose = f"{verb} not matched by the roll-in of this run" if run else f"{verb} matched by no policy tried ({passes})"
+    where = f", most in dimension{'s' * (len(worst.dimensions) > 1)} {', '.join(map(str, worst.dimensions))} (from 0)"
     said = [
         f"{_steps(numbers)} {whose}: at step {worst.step} the data put {_percent(worst.data_share)} where {_who(run)} gets "
-        f"{_percent(worst.roll_in_share)}."
+        f"{_percent(worst.roll_in_share)}{where if worst.dimensions else ''}."
     ]
+    if run and not alarming(flagged, config, run):
+        said.insert(
+            0,
+            "The roll-in of this run goes to all parts of the data, to some more rarely; that is common, and no fault.",
+        )
     if thin := _thinnest(flagged, config):
         said.append(
             f"Coverage is thinnest at step {thin.step}: {_percent(thin.missed)} of the data lie where {_who(run)} is in "
@@ -89,6 +95,13 @@ def _thinnest(flagged: list[StepReport], config: DiagnoseConfig) -> StepReport |
     """The flagged step with the smallest ratio of roll-in to data, among steps with enough missed data."""
     thin = [row for row in flagged if row.missed > config.missed]
     return max(thin, key=lambda row: row.missed / (row.missed_roll_in + 1 / config.episodes), default=None)
+
+
+def alarming(steps: Sequence[StepReport], config: DiagnoseConfig, run: str | None) -> bool:
+    """Whether flags call for something to be done. A roll-in that goes to all parts of the data, if more rarely, is enough for
+    a backward pass; without a run, flags are about the data themselves."""
+    flagged = [row for row in steps if row.flagged]
+    return bool(flagged) and (run is None or flagged[0].step == 0 or _hardly_seen(flagged, config))
 
 
 def _hardly_seen(flagged: list[StepReport], config: DiagnoseConfig) -> bool:

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float
 
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.ranges import Count, CountOrZero, Options
 from hyrlo.envs.gym.answers import describe
 from hyrlo.envs.gym.model import GymTraceModel
 from hyrlo.envs.gym.sources import load_libraries
@@ -49,24 +50,16 @@ CAMERA = {"distance": 1.1, "azimuth": 45.0, "elevation": -35.0, "lookat": np.arr
 
 
 @dataclass(frozen=True)
-class HammerConfig:
+class HammerConfig(Options):
     """Reward of `hammer-binary`, and how it is simulated."""
 
     reward: Literal["paper", "shifted", "scaled"] = "paper"
     """Reward of a step: `paper` is 1 if the nail is in, else −1; `shifted`, as in RLPD's data, is 0 or −1; `scaled` is 107
     or −93, the same in other units (100 r + 7)."""
-    num_envs: int = 64
+    num_envs: Count = 64
     """Simulations at a time. Results depend on it: the episodes of a batch draw their actions together."""
-    threads: int = 0
+    threads: CountOrZero = 0
     """Threads that step them; 0 takes one per core. Results do not depend on it."""
-
-    def __post_init__(self) -> None:
-        if self.reward not in REWARDS:
-            raise HyrloError(f"reward is {self.reward!r}; give one of {', '.join(REWARDS)}")
-        if self.num_envs < 1:
-            raise HyrloError(f"num_envs is {self.num_envs}; give at least 1")
-        if self.threads < 0:
-            raise HyrloError(f"threads is {self.threads}; give at least 1, or 0 for one per core")
 
 
 class HammerWorld(World):

@@ -22,10 +22,11 @@ import scipy.linalg
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Spec
-from hyrlo.core.errors import HyrloError, check_seed
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.memory import require_memory
 from hyrlo.core.policies import Step
+from hyrlo.core.ranges import Finite, NonNegative, Options, Seed, TwoOrMore
 
 LATENTS = 3
 BAD = 2
@@ -38,28 +39,19 @@ INADMISSIBLE_HORIZON = 10
 
 
 @dataclass(frozen=True)
-class LockConfig:
+class LockConfig(Options):
     """A lock. `seed` draws the combination; runs with other training seeds use the same lock."""
 
-    actions: int = 10
-    noise: float = 0.1
+    actions: TwoOrMore = 10
+    noise: NonNegative = 0.1
     """Standard deviation of the observation noise, before the Hadamard matrix."""
-    anti_reward: float = 0.1
+    anti_reward: Finite = 0.1
     """Paid with probability 1/2 for a wrong action in a good state."""
-    seed: int = 0
+    seed: Seed = 0
     """Draws the combination; independent of the run's seed."""
     behaviour: Literal["epsilon-greedy", "hyq"] = "epsilon-greedy"
     """Who made the offline data: the paper's ε-greedy policy, or that of the HyQ authors, which also acts uniformly at
     step H/2."""
-
-    def __post_init__(self) -> None:
-        if self.actions < 2:
-            raise HyrloError(f"lock: actions is {self.actions}; a lock needs at least 2")
-        if not (self.noise >= 0 and np.isfinite(self.noise)):
-            raise HyrloError(f"lock: noise is {self.noise}; give a standard deviation of at least 0")
-        if self.behaviour not in ("epsilon-greedy", "hyq"):
-            raise HyrloError(f"lock: behaviour is {self.behaviour!r}; give epsilon-greedy or hyq")
-        check_seed(self.seed, "lock: seed")
 
 
 class Lock(eqx.Module):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.memory import require_memory
 from hyrlo.core.names import check_name, load_object, nearest
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.envs.world import Traits, World
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def make(
     has a `spec` is copied with `gymnasium.make(env.spec)`. One without is played itself, an episode at a time; a function
     without arguments is called for each copy.
     """
+    check_value("horizon", horizon, Count | None)
     if not isinstance(source, str):
         return load_object("hyrlo.envs.gym.world:world_of_object")(source, horizon, options)
     if options.get(FROM_OBJECT) or source.startswith(CUSTOM):

@@ -83,6 +83,16 @@ class World(ABC):
         """Horizon and sizes of states and actions."""
 
     @property
+    def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
+        """The environment's own spaces of observations and actions."""
+        from gymnasium import spaces
+
+        spec, infinity = self.spec, float("inf")
+        vectors = spec.action_size > 0
+        actions = spaces.Box(-1.0, 1.0, (spec.action_size,)) if vectors else spaces.Discrete(spec.actions)
+        return spaces.Box(-infinity, infinity, (spec.observation_size,)), actions
+
+    @property
     def options(self) -> dict[str, Any]:
         """What `make` needs besides name and horizon to make the same world again."""
         return {} if self.config is None else dataclasses.asdict(self.config)

@@ -5,7 +5,6 @@ It is not an algorithm of hyrlo: it writes the run directory that reports read, 
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,9 +14,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from hyrlo.core.files import write_atomically, write_json
+from hyrlo.core.files import write_json
 from hyrlo.experiments.runner import Library, RunSpec
+from hyrlo.runs.contents import checksums, identity
 from hyrlo.runs.directory import FORMAT
+from hyrlo.runs.metrics import write_lines
 from hyrlo.runs.provenance import running_code
 from hyrlo.runs.training import describe_config, versions
 
@@ -74,7 +75,7 @@ def train_dqn(spec: RunSpec, path: Path) -> dict[str, Any]:
         return True
 
     learner.learn(spec.config.steps, callback=note)
-    write_atomically(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics))
+    write_lines(path, metrics, identity(about))
     result = {
         **{name: about[name] for name in ("algo", "env", "seed", "horizon")},
         **evaluated(spec.eval_episodes, POINTS),
@@ -82,7 +83,7 @@ def train_dqn(spec: RunSpec, path: Path) -> dict[str, Any]:
         "wall_seconds": round(time.monotonic() - begin, 3),
         **{name: about[name] for name in ("versions", "code")},
     }
-    write_json(path / "result.json", result)
+    write_json(path / "result.json", {**result, "files": checksums(path)})
     return result
 
 

@@ -15,12 +15,17 @@ from typing import Any, NamedTuple
 
 from hyrlo.core.errors import RunError
 from hyrlo.core.files import read_json, write_atomically
+from hyrlo.core.plain import visible
 from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import policy_fingerprint
+from hyrlo.core.signals import children_ignore_interrupts, interrupts
 from hyrlo.envs import make
+from hyrlo.runs.contents import identity, read_result
 from hyrlo.runs.directory import first_difference, read_config, roll_in_of
+from hyrlo.runs.metrics import read_lines
 from hyrlo.runs.progress import Progress
 from hyrlo.runs.provenance import UNKNOWN, running_code, short_name
+from hyrlo.runs.schema import Session, check_fields
 from hyrlo.runs.training import describe_config, train
 
 
@@ -106,21 +111,25 @@ def check_code(path: Path) -> None:
 def code_name(path: Path) -> str:
     """The code that made a run; both, if it was begun and finished by different code."""
     files = [path / name for name in ("config.json", "result.json")]
-    return " then ".join(dict.fromkeys(short_name(read_json(file).get("code")) for file in files if file.exists()))
+    codes = [check_fields(Session, read_json(file), str(file)).get("code") for file in files if file.exists()]
+    return " then ".join(dict.fromkeys(short_name(code) for code in codes))
 
 
 def execute(specs: list[RunSpec], base: Path, jobs: int = 1, mixed: bool = False) -> None:
     """Do what is not done yet, `jobs` at a time, in processes of their own if there are several."""
     todo = sorted((spec for spec in specs if not spec.done(base, mixed)), key=lambda spec: spec.roll_in is not None)
     say(f"{len(specs)} runs, {len(specs) - len(todo)} done before")
+    interrupts.then("the same command continues")
     if jobs == 1:
         for number, spec in enumerate(todo, 1):
-            tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} {spec.name}  "))
+            tell(number, len(todo), spec, run_one(spec, base, f"{spec.group} H={spec.horizon} {spec.name}  ", mixed))
         return
     number = 0
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         for later in (False, True):
-            futures = {pool.submit(run_one, s, base, None): s for s in todo if (s.roll_in is not None) == later}
+            now = [spec for spec in todo if (spec.roll_in is not None) == later]
+            with children_ignore_interrupts():  # they are started here
+                futures = {pool.submit(run_one, spec, base, None, mixed): spec for spec in now}
             for future in as_completed(futures):
                 number += 1
                 tell(number, len(todo), futures[future], future.result())
@@ -135,7 +144,7 @@ def available(specs: list[RunSpec], base: Path) -> list[RunSpec]:
     return [spec for spec in specs if spec not in missing]
 
 
-def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
+def run_one(spec: RunSpec, base: Path, label: str | None, mixed: bool = False) -> dict[str, Any]:
     if spec.trainer:
         return spec.trainer(spec, spec.path(base))
     world = make(spec.env, spec.horizon, **spec.options)
@@ -144,7 +153,7 @@ def run_one(spec: RunSpec, base: Path, label: str | None) -> dict[str, Any]:
     roll_in = roll_in_of(first) if first else source if isinstance(source, Policy) else None
     return train(
         spec.algo, world, None if roll_in else source, roll_in=roll_in, config=spec.config, seed=spec.seed,
-        out=spec.path(base), resume=True, curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
+        out=spec.path(base), resume=True, anyway=mixed, curve_episodes=spec.curve_episodes, eval_episodes=spec.eval_episodes,
         progress=Progress(enabled=label is not None, label=label or ""),
     ).result  # fmt: skip
 
@@ -158,7 +167,7 @@ def tell(number: int, of: int, spec: RunSpec, result: dict[str, Any]) -> None:
 
 
 def say(line: str) -> None:
-    print(line, flush=True)
+    print(visible(line), flush=True)
 
 
 @dataclass(frozen=True)
@@ -175,10 +184,8 @@ class Finished:
     @classmethod
     def read(cls, spec: RunSpec, base: Path) -> Finished:
         path = spec.path(base)
-        read_config(path, ["algo"])  # rejects runs of other versions
-        lines = (path / "metrics.jsonl").read_text().splitlines()
-        metrics = [json.loads(line) for line in lines]
-        return cls(spec, read_json(path / "result.json"), metrics, path, code_name(path))
+        config = read_config(path, ["algo"])  # rejects runs of other versions
+        return cls(spec, read_result(path), read_lines(path, identity(config)), path, code_name(path))
 
     def solved_after(self, level: float = 0.9) -> int | None:
         """Training episodes at the first evaluation with at least this success; None if there was none."""

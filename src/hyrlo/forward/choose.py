@@ -20,9 +20,10 @@ from scipy.stats import f
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.latents import discover
+from hyrlo.core.ranges import Count, Options
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward.fail import ForwardConfig
 from hyrlo.forward.latent import LatentConfig
@@ -38,13 +39,13 @@ CARRIES = 0.5
 
 
 @dataclass(frozen=True)
-class MeasuredConfig:
+class MeasuredConfig(Options):
     """Forward pass by the estimator that a measurement chooses."""
 
     expert: ClassVar[tuple[str, ...]] = ("model", "regression")
     offline_samples: ClassVar[int | None] = None
     """The chosen estimator decides."""
-    episodes: int = 200
+    episodes: Count = 200
     """Online episodes of the measurement."""
     latent: LatentConfig = field(default_factory=LatentConfig)
     """The settings of `--forward latent`, if it is chosen."""
@@ -52,9 +53,6 @@ class MeasuredConfig:
     """The settings of `--forward model`, if it is chosen."""
     regression: RegressionConfig = field(default_factory=RegressionConfig)
     """The settings of `--forward regression`, if it is chosen."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "episodes")
 
     def closely(self) -> MeasuredConfig:
         return replace(self, latent=self.latent.closely())

@@ -19,6 +19,7 @@ from hyrlo.core.access import Recorded, Spec
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Gaussian, Policy, Stack
+from hyrlo.core.ranges import Count
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import StateUnits
 from hyrlo.forward import gradient
@@ -31,12 +32,8 @@ from hyrlo.forward.gradient import GaussianConfig, GradientConfig, Starts, polic
 class DensityConfig(GaussianConfig, GradientConfig):
     """Forward pass by importance weights, for action vectors."""
 
-    samples: int = 2000
+    samples: Count = 2000
     """Online episodes per round."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_std()
 
     def estimator(self, spec: Spec, data: ObservationDataset, key: PRNGKeyArray) -> DensityEstimator:
         return DensityEstimator(spec, data, self, key)

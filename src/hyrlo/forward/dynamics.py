@@ -12,36 +12,31 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
-from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP, Dynamics
+from hyrlo.core.ranges import Count, Options, Positive, Share
 from hyrlo.core.replay import ReplayBuffer
 from hyrlo.core.whitening import Whitening
 
 
 @dataclass(frozen=True)
-class DynamicsConfig:
+class DynamicsConfig(Options):
     """The learned model of one step."""
 
-    hidden: int = 128
+    hidden: Count = 128
     """Width of its two hidden layers."""
-    updates: int = 300
+    updates: Count = 300
     """Gradient steps after each collection; the model is carried on, not begun anew."""
-    learning_rate: float = 1e-3
-    batch: int = 256
-    memory: int = 50_000
+    learning_rate: Positive = 1e-3
+    batch: Count = 256
+    memory: Count = 50_000
     """Learn from this many of the newest transitions."""
     history: bool = False
     """Foresee a step from the one before it, too: for states observed in part, such as positions without velocities."""
-    near: float = 0.0
+    near: Share = 0.0
     """Share of each batch that is of the steps whose policy is being learned; the rest is of any step so far."""
-    least_step: float = 1e-3
+    least_step: Positive = 1e-3
     """What a step changes counts as at least this share of the spread of the offline states. Too little, and rounding
     errors are learned, or what has hardly moved so far outweighs all else once it does."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "hidden", "updates", "learning_rate", "batch", "memory", "least_step")
-        if not 0 <= self.near <= 1:
-            raise HyrloError(f"near is {self.near}; give a share from 0 to 1")
 
 
 class DynamicsBatch(NamedTuple):

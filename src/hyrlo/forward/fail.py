@@ -14,16 +14,17 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import equinox as eqx
 from jaxtyping import Array, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec, Steps, TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Policy, Stack, switch
+from hyrlo.core.ranges import Count, Options
 from hyrlo.data.states import ObservationDataset, Padded
 from hyrlo.distances import StateUnits
 from hyrlo.forward.lost import warn_if_lost
@@ -91,19 +92,13 @@ class Estimator(ABC):
 
 
 @dataclass(frozen=True)
-class ForwardConfig:
+class ForwardConfig(Options):
     """Forward pass: what the config of every estimator has."""
 
-    derived: ClassVar[tuple[str, ...]] = ()
-    """Sizes that may be 0, and then follow from others."""
-    samples: int = 1000
+    samples: Count = 1000
     """Online episodes per step."""
-    offline_samples: int | None = 2000
+    offline_samples: Count | None = 2000
     """Offline states used per step (all, if there are fewer)."""
-
-    def __post_init__(self) -> None:
-        sizes = ("samples", "offline_samples")
-        check_positive(self, *(name for name in sizes if getattr(self, name) is not None and name not in self.derived))
 
     def resolved(self, model: TraceModel, data: ObservationDataset, key: PRNGKeyArray, run: Run) -> ForwardConfig:
         return self

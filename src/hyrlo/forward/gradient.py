@@ -21,9 +21,9 @@ from jax.random import fold_in
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
-from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.networks import MLP, Whitened
 from hyrlo.core.policies import Gaussian, Policy, Softmax, Stack
+from hyrlo.core.ranges import Count, NonNegative, Options, Positive, TwoOrMore
 from hyrlo.core.whitening import Whitening
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import StateUnits
@@ -40,50 +40,38 @@ class GradientConfig(ForwardConfig):
         "learning_rate", "batch", "features", "moments", "entropy", "std", "std_floor", "explore_share", "explore_std",
         "dynamics",
     )  # fmt: skip
-    samples: int = 100
+    samples: Count = 100
     """Online episodes per round."""
-    rounds: int = 2
+    rounds: Count = 2
     """Collections, each followed by an update, per policy."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the policies' two hidden layers."""
-    updates: int = 300
+    updates: Count = 300
     """Gradient steps on the policy after each collection."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Initial learning rate (Adam); it decays along a cosine."""
-    batch: int = 128
+    batch: TwoOrMore = 128
     """Online states per gradient step."""
-    features: int = 256
+    features: Count = 256
     """Random Fourier features of the MMD."""
     units: Units = "all"
     """Units of the MMD and of the policies' inputs. `all`: the spread of all offline states. `step`: the spread of the
     step's own states, finer where the states of one step differ little. `joint`: as `step`, and the MMD removes
     correlations, so that what dimensions share does not hide how they differ."""
-    moments: float = 0.0
+    moments: NonNegative = 0.0
     """Weight of the mean and variance of every dimension beside the random features."""
-    entropy: float = 0.0
+    entropy: NonNegative = 0.0
     """Weight of the policy's entropy beside the squared MMD."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "rounds", "hidden", "updates", "learning_rate", "features")
-        for name in ("moments", "entropy"):
-            if not getattr(self, name) >= 0:
-                raise HyrloError(f"{name} is {getattr(self, name)}; give 0 or more")
-        if self.batch < 2:
-            raise HyrloError(f"batch is {self.batch}; give at least 2")
 
 
 @dataclass(frozen=True)
-class GaussianConfig:
+class GaussianConfig(Options):
     """The spread of Gaussian policies; mixed into the configs for action vectors."""
 
-    std: float = 0.3
+    std: Positive = 0.3
     """Initial standard deviation of an action."""
-    std_floor: float = 0.1
+    std_floor: Positive = 0.1
     """Its lower bound: without one, matching by a model lets it vanish, and the coverage with it."""
-
-    def check_std(self) -> None:
-        check_positive(self, "std", "std_floor")
 
 
 class Starts(NamedTuple):

@@ -14,8 +14,8 @@ import jax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
-from hyrlo.core.errors import check_positive
 from hyrlo.core.policies import Softmax
+from hyrlo.core.ranges import Count
 from hyrlo.data.states import ObservationDataset, Padded
 from hyrlo.distances import ExactMMD, ImportanceMMD, StateUnits
 from hyrlo.forward.fail import ForwardConfig, OneStepEstimator
@@ -27,18 +27,14 @@ from hyrlo.forward.witness import ExactMmd, ImportanceCounts, Mmd, WitnessConfig
 class ImportanceConfig(ForwardConfig):
     """Forward pass by importance weights, as in the paper."""
 
-    samples: int = 2000
+    samples: Count = 2000
     """Online episodes per step."""
-    hidden: int = 128
+    hidden: Count = 128
     """Width of the policies' hidden layer."""
-    batch: int = 256
+    batch: Count = 256
     """Online samples per round of the game."""
     game: GameConfig = field(default_factory=GameConfig)
     witness: WitnessConfig = field(default_factory=lambda: Mmd(features=512))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "hidden", "batch")
 
     def estimator(self, spec: Spec, data: ObservationDataset, key: PRNGKeyArray) -> ImportanceEstimator:
         return ImportanceEstimator(spec, data, self)

@@ -27,10 +27,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.optimize import nnls
 
 from hyrlo.core.access import Recorded, Spec
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.latents import Latents, discover
 from hyrlo.core.policies import LatentTable, Policy, Stack, switch
+from hyrlo.core.ranges import Count, Positive
 from hyrlo.data.states import ObservationDataset
 from hyrlo.forward.fail import Estimator, ForwardConfig
 
@@ -50,22 +51,18 @@ Counts = Int[np.ndarray, "latents actions following"]
 class LatentConfig(ForwardConfig):
     """Forward pass by counting what actions do to latent states."""
 
-    samples: int = 100
+    samples: Count = 100
     """Online episodes of the first rounds of a step; later ones have up to a quarter of what is there."""
-    offline_samples: int | None = None
+    offline_samples: Count | None = None
     """Offline states used per step (default: all)."""
-    most: int = 2000
+    most: Count = 2000
     """Online episodes of a step from which on no new round begins."""
-    tries: int = 3
+    tries: Count = 3
     """How often every action is tried in a latent state that matters."""
-    tolerance: float = 0.06
+    tolerance: Positive = 0.06
     """Error of the flow, in total variation, from which on a step is known well enough."""
-    latents: int = 256
+    latents: Count = 256
     """Most latent states of a step."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "most", "tries", "tolerance", "latents")
 
     def closely(self) -> LatentConfig:
         return replace(self, tolerance=0.4 * self.tolerance, most=5 * self.most)

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.core.errors import check_positive
 from hyrlo.core.intervals import intervals
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Softmax
+from hyrlo.core.ranges import Count, NonNegative, Options, Positive
 
 CHECKS = 20  # evaluations of the whole sample during a game, to keep the best iterate
 
@@ -74,19 +74,16 @@ class UnitBall(eqx.Module):
 
 
 @dataclass(frozen=True)
-class GameConfig:
+class GameConfig(Options):
     """The min-max game; the paper plays 1000 rounds at learning rate 0.001."""
 
     expert: ClassVar[tuple[str, ...]] = ("entropy",)
-    iterations: int = 1000
+    iterations: Count = 1000
     """Rounds of the game."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of the policy player (Adam)."""
-    entropy: float = 0.0
+    entropy: NonNegative = 0.0
     """Weight of the policy's entropy in the regulariser φ(π)."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "iterations", "learning_rate")
 
 
 class Players(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,6 +27,7 @@ from hyrlo.core.errors import HyrloError
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import Dynamics
 from hyrlo.core.policies import Gaussian, Mixture, Policy, Stack, switch
+from hyrlo.core.ranges import Count, CountOrZero, NonNegative, Positive, Share
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import StateUnits
 from hyrlo.forward import gradient
@@ -63,25 +64,15 @@ COMPARED = 500
 class ModelConfig(GradientConfig):
     """Forward pass by a learned model."""
 
-    derived: ClassVar[tuple[str, ...]] = ("samples",)
-    samples: int = 0
+    samples: CountOrZero = 0
     """Online episodes per round; 0: as many as `steps` allows, more at early steps, which cost less."""
-    share_steps: int = 0
+    share_steps: CountOrZero = 0
     """Number of consecutive steps that share a policy; 0: as many as give at most 40 policies (70 for action vectors)."""
-    steps: int = 0
+    steps: CountOrZero = 0
     """Environment steps, where `samples` is 0 (default: 1,000 for each of the first 100 steps of the horizon)."""
-    explore_share: float = 0.5
+    explore_share: Share = 0.5
     """Share of the first round's episodes whose actions are uniform from step h on."""
     dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.explore_share <= 1:
-            raise HyrloError(f"explore_share is {self.explore_share}; give a share from 0 to 1")
-        if min(self.samples, self.steps) < 0:
-            raise HyrloError(f"samples is {self.samples} and steps {self.steps}; give 0 or more")
-        if self.share_steps < 0:
-            raise HyrloError(f"share_steps is {self.share_steps}; give 0 or more")
 
     def estimator(self, spec: Spec, data: ObservationDataset, key: PRNGKeyArray) -> ModelEstimator:
         return ModelEstimator(spec, data, self, key)
@@ -91,13 +82,13 @@ class ModelConfig(GradientConfig):
 class VectorModelConfig(GaussianConfig, ModelConfig):
     """Forward pass by a learned model, for action vectors."""
 
-    rounds: int = 1
-    updates: int = 250
-    learning_rate: float = 3e-3
-    features: int = 512
+    rounds: Count = 1
+    updates: Count = 250
+    learning_rate: Positive = 3e-3
+    features: Count = 512
     units: Units = "joint"
-    moments: float = 0.01
-    ahead: int = 3
+    moments: NonNegative = 0.01
+    ahead: Count = 3
     """Number of steps that are matched together, where a policy serves fewer. The policies after the first are where the
     next ones start. Give more than 1 where actions show later than in the very next state."""
     dynamics: DynamicsConfig = field(
@@ -105,16 +96,8 @@ class VectorModelConfig(GaussianConfig, ModelConfig):
             hidden=256, updates=500, memory=60_000, history=True, near=0.5, least_step=0.02
         )
     )
-    explore_std: float = 0.3
+    explore_std: NonNegative = 0.3
     """If above 0, exploring actions are the policy's with at least this standard deviation, instead of uniform."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_std()
-        if self.ahead < 1:
-            raise HyrloError(f"ahead is {self.ahead}; give a number above 0")
-        if not self.explore_std >= 0:
-            raise HyrloError(f"explore_std is {self.explore_std}; give 0 or more")
 
 
 PRESETS = {"fast": ModelConfig()}

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from hyrlo.core.access import Recorded, Spec
-from hyrlo.core.errors import HyrloError
 from hyrlo.core.policies import LatentSoftmax
+from hyrlo.core.ranges import TwoOrMore
 from hyrlo.core.regression import LatentProjection, LatentRegression, RegressionData, fit_encoder
 from hyrlo.data.states import ObservationDataset, Padded
 from hyrlo.distances import RegressedMMD
@@ -32,16 +32,11 @@ from hyrlo.forward.witness import Mmd, SampleWitness, next_features, value_discr
 class RegressionConfig(ForwardConfig):
     """Forward pass by regression on a latent state."""
 
-    latents: int = 3
+    latents: TwoOrMore = 3
     """Number of latent states."""
     game: GameConfig = field(default_factory=lambda: GameConfig(iterations=300, learning_rate=0.2))
     witness: SampleWitness = field(default_factory=lambda: Mmd(memory=0.0))
     """Every round sees all samples, so the last witness is exact and there is no noise to average out."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.latents < 2:
-            raise HyrloError(f"latents is {self.latents}; give at least 2")
 
     def estimator(self, spec: Spec, data: ObservationDataset, key: PRNGKeyArray) -> RegressionEstimator:
         return RegressionEstimator(spec, data, self)

@@ -19,9 +19,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from hyrlo.core.access import TraceModel
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.policies import Greedy, Stack, switch
+from hyrlo.core.ranges import Count, InnerShare, Options, Positive
 from hyrlo.core.regression import LatentProjection, create_q, fit_q
 from hyrlo.data.states import ObservationDataset
 from hyrlo.distances import StateUnits, compared_bandwidth, compared_features
@@ -29,24 +29,19 @@ from hyrlo.forward.fail import step_units
 
 
 @dataclass(frozen=True)
-class SeekConfig:
+class SeekConfig(Options):
     """The exploring forward pass."""
 
     expert: ClassVar[tuple[str, ...]] = ("features", "components", "ridge", "fit")
-    share: float = 0.5
+    share: InnerShare = 0.5
     """Share of the roll-ins of the backward pass that explore."""
-    samples: int = 2000
+    samples: Count = 2000
     """Online episodes per step."""
-    features: int = 256
+    features: Count = 256
     """Random Fourier features of the density ratio, of which the leading components are used."""
-    components: int = 8
-    ridge: float = 1e-3
+    components: Count = 8
+    ridge: Positive = 1e-3
     fit: LatentProjection = field(default_factory=LatentProjection)
-
-    def __post_init__(self) -> None:
-        check_positive(self, "samples", "features", "components", "ridge")
-        if not 0 < self.share < 1:
-            raise HyrloError(f"explore share is {self.share}; give a share between 0 and 1")
 
 
 def seek(model: TraceModel, source: ObservationDataset, config: SeekConfig, key: PRNGKeyArray, run: Run) -> Stack:

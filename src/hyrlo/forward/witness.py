@@ -23,8 +23,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.networks import MLP, pick
+from hyrlo.core.ranges import Count, Options, Positive, Share, TwoOrMore
 from hyrlo.distances import StateUnits, compared_bandwidth, compared_features
 from hyrlo.forward.minmax import Discriminator
 
@@ -38,17 +39,13 @@ ValueClass = Callable[[Float[Array, "n obs"], int], Float[Array, "functions n ac
 
 
 @dataclass(frozen=True)
-class WitnessConfig:
+class WitnessConfig(Options):
     """A class of discriminators."""
 
     measure: ClassVar[str] = "ipm"
     """Name of the distance in the metrics."""
-    memory: float = 0.0
+    memory: Share = 0.0
     """Share of the past witnesses that the policy player keeps: 0 answers the last one, 1 averages all."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.memory <= 1:
-            raise HyrloError(f"memory is {self.memory}; give a share between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -61,14 +58,14 @@ class Mmd(SampleWitness):
     """The unit ball of the RBF kernel, by random Fourier features."""
 
     measure: ClassVar[str] = "mmd"
-    memory: float = 0.98
+    memory: Share = 0.98
     """Share of the past witnesses that the policy player keeps: 0 answers the last one, 1 averages all."""
-    features: int = 256
+    features: TwoOrMore = 256
     """Random Fourier features; an even number."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.features < 2 or self.features % 2:
+        if self.features % 2:
             raise HyrloError(f"features is {self.features}; give an even number of at least 2")
 
 
@@ -77,7 +74,7 @@ class ExactMmd(WitnessConfig):
     """The unit ball of the RBF kernel, without approximation."""
 
     measure: ClassVar[str] = "mmd"
-    memory: float = 0.98
+    memory: Share = 0.98
     """Share of the past witnesses that the policy player keeps: 0 answers the last one, 1 averages all."""
 
 
@@ -85,14 +82,10 @@ class ExactMmd(WitnessConfig):
 class RandomValues(SampleWitness):
     """Equation 1 with a finite class F of random functions."""
 
-    functions: int = 64
+    functions: Count = 64
     """Number of functions."""
-    cosines: int = 8
+    cosines: Count = 8
     """Random cosines in each function."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "functions", "cosines")
-        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -107,22 +100,16 @@ class ValueNetwork(SampleWitness):
     """Equation 1 with f a small network."""
 
     expert: ClassVar[tuple[str, ...]] = ("bound", "restarts", "ascent", "learning_rate")
-    hidden: int = 16
+    hidden: Count = 16
     """Width of the hidden layer."""
-    bound: float = 4.0
+    bound: Positive = 4.0
     """The largest Frobenius norm of a layer's weights, on whitened states."""
-    restarts: int = 4
+    restarts: TwoOrMore = 4
     """Networks side by side, half of them for each sign; they are kept from round to round."""
-    ascent: int = 3
+    ascent: Count = 3
     """Gradient steps on the witness per round of the game."""
-    learning_rate: float = 0.03
+    learning_rate: Positive = 0.03
     """Learning rate of these steps (Adam)."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "hidden", "bound", "ascent", "learning_rate")
-        super().__post_init__()
-        if self.restarts < 2:
-            raise HyrloError(f"restarts is {self.restarts}; give at least 2, one for each sign")
 
 
 DISCRIMINATORS: dict[str, type[WitnessConfig]] = {

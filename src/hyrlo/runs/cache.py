@@ -53,7 +53,7 @@ def _folder() -> Path | None:
         root = Path(chosen).expanduser() if chosen else _user_cache() / "hyrlo"
     except RuntimeError:  # no home folder
         return None
-    return root.absolute() / "jax" / f"{jax.__version__}-{_machine()}"
+    return root.absolute() / "jax" / f"{jax.__version__}-{processor()}"
 
 
 def _user_cache() -> Path:
@@ -65,7 +65,7 @@ def _user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-def _machine() -> str:
+def processor() -> str:
     """Fingerprint of the processor: a home folder may be shared by machines that cannot run each other's code."""
     described = [platform.system(), platform.machine(), platform.processor()]
     try:

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hyrlo.core.errors import RunError
-from hyrlo.core.files import read_json, write_json
-from hyrlo.runs.directory import read_config, seed_directories
+from hyrlo.core.files import write_atomically
+from hyrlo.runs.contents import identity, read_result
+from hyrlo.runs.directory import read_config
 from hyrlo.runs.figures import count_seeds, new_figure, quartiles, save
 from hyrlo.runs.intervals import median_interval
+from hyrlo.runs.metrics import read_lines
 from hyrlo.runs.plots import held
+from hyrlo.runs.seeds import seed_directories
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +117,7 @@ class RunComparison:
         ]
 
     def to_json(self, path: str | Path) -> None:
-        write_json(Path(path), {"notes": self.notes, "runs": self.rows()})
+        write_atomically(Path(path), json.dumps({"notes": self.notes, "runs": self.rows()}, indent=2) + "\n")
 
     def plot(self, path: str | Path) -> None:
         """The curves of all groups against environment steps, as a png."""
@@ -148,31 +151,9 @@ def _groups(path: Path) -> list[RunGroup]:
 
 def _group(path: Path, directories: list[Path]) -> RunGroup:
     configs = [read_config(directory) for directory in directories]
-    results = [_result(d / "result.json") for d in directories if (d / "result.json").exists()]
-    curves = [_metrics(directory) for directory in directories]
+    results = [read_result(d) for d in directories if (d / "result.json").exists()]
+    curves = [read_lines(d, identity(config)) for d, config in zip(directories, configs, strict=True)]
     return RunGroup(path, configs[0], [c["seed"] for c in configs], results, [curve for curve in curves if curve])
-
-
-def _result(path: Path) -> dict[str, Any]:
-    result = read_json(path)
-    if not isinstance(result, dict) or not {"steps", "return_mean", "wall_seconds"} <= set(result):
-        raise RunError(f"{path}: is not the result of a run; leave the run out, or train it again")
-    return result
-
-
-def _metrics(directory: Path) -> list[dict[str, Any]]:
-    path = directory / "metrics.jsonl"
-    try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [
-            {
-                name: None if line[name] is None else float(line[name])
-                for name in ("steps", "return_mean", "success_rate")
-            }
-            for line in lines
-        ]
-    except (ValueError, TypeError, KeyError) as error:
-        raise RunError(f"{path}: cannot be read ({error}); leave the run out, or train it again") from error
 
 
 def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:

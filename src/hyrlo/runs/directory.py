@@ -15,20 +15,24 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import jax
-import numpy as np
 from jaxtyping import Array
 
 from hyrlo import __version__
 from hyrlo.core.access import Evaluation, Ledger, TraceModel, evaluate
 from hyrlo.core.errors import RunError
-from hyrlo.core.files import read_json, write_atomically, write_json
+from hyrlo.core.files import DamagedFile, load_json, read_json, remove_temporary, verified, write_json
 from hyrlo.core.policies import Policy
 from hyrlo.core.serialize import load_policy, load_tree, save_tree
+from hyrlo.runs import metrics as metrics_file
+from hyrlo.runs.checkpoints import NAMES, Checkpoints
+from hyrlo.runs.contents import FILES, INCIDENTAL, check_files_are_own, checksums, identity, read_result
+from hyrlo.runs.lock import WriterLock
 from hyrlo.runs.progress import Progress
+from hyrlo.runs.schema import check_config, check_header
 
 State = TypeVar("State")
-FORMAT = 2
-"""Version of the run directory. Runs of hyrlo 0.1 have none."""
+FORMAT = 3
+"""Version of the run directory. Those of hyrlo 0.1 have none, those of 0.2 are of format 2, without checksums."""
 Listener = Callable[[dict[str, Any]], Any]
 """Called with each new line of metrics; training stops if it returns True. If it has a method `replay`, that is called with
 the lines of earlier sessions when a run is resumed."""
@@ -89,6 +93,7 @@ class MemoryRun:
         self.metrics: list[dict[str, Any]] = []
         self.chosen: dict[str, dict[str, str]] = {}
         self.warnings: list[dict[str, Any]] = []
+        self.policies: dict[str, Policy] = {}
         self.seconds_before = 0.0
         self.started = time.monotonic()
 
@@ -129,7 +134,18 @@ class MemoryRun:
         self.warnings.append({"what": what, **details})
 
     def keep_policy(self, name: str, policy: Policy) -> None:
-        """A policy made on the way that is of use by itself, such as a roll-in; nothing to write here."""
+        """A policy made on the way that is of use by itself, such as a roll-in."""
+        self.policies[name] = policy
+
+    def kept_policy(self, name: str) -> Policy | None:
+        """The policy that was kept under `name`, if one was."""
+        return self.policies.get(name)
+
+    def withdraw(self) -> None:
+        """Leave nothing behind if the run was refused before it began; nothing was written here."""
+
+    def release(self) -> None:
+        """Let other processes write to where the run is kept; nowhere here."""
 
 
 class TrainingStopped(RunError):
@@ -137,63 +153,111 @@ class TrainingStopped(RunError):
 
 
 class RunDirectory(MemoryRun):
-    """A run on disk. `resume` continues one that was stopped; the result is the same to the last bit."""
+    """A run on disk. `resume` continues one that was stopped; the result is the same to the last bit.
 
-    def __init__(
-        self,
-        path: Path,
-        config: Mapping[str, Any],
-        *,
-        resume: bool = False,
-        **kwargs: Any,
-    ):
+    No other process can write to it before `release`. A damaged newest checkpoint costs the work since the one before it.
+    """
+
+    def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.path = path
-        self.checkpoints = path / "checkpoint"
         self.config = json.loads(json.dumps(config))  # as it will be read back
+        self.lock: WriterLock | None = None
+        self.made: list[Path] = []
+        self.recovered: list[dict[str, Any]] = []
+        self.with_rows: set[str] = set()
         self.resumed = self._claim(resume)
+        self.identity = identity(self.config)
+        self.checkpoints = Checkpoints(path / "checkpoint", self.identity)
+        self.lines, self.trouble = metrics_file.good_lines(path, self.identity) if self.resumed else ([], "")
+        """Of earlier sessions: those that can be used, and what is wrong with the one after them."""
 
     def _claim(self, resume: bool) -> bool:
-        config_path = self.path / "config.json"
-        if config_path.exists():
-            if not resume:
-                raise RunError(f"{self.path}: already holds a run; give --resume to continue it, or another --out")
-            there = read_config(self.path)
-            if "code" in self.config and "code" not in there:
-                raise RunError(
-                    f"{self.path}: was begun by hyrlo 0.2, which draws other random numbers, so it cannot be resumed to the "
-                    "same policy; give another --out"
-                )
-            difference = first_difference(there, self.config)
-            if difference:
-                raise RunError(f"{self.path}: holds a run of another config ({difference}); give another --out")
-            for folder in (self.path, self.checkpoints):
-                for stale in folder.glob(".*.[0-9]*"):  # what a kill in the middle of a write leaves behind
-                    stale.unlink()
-            return True
-        if any(self.path.glob("seed-*/config.json")) or (self.path / "result.json").exists():
-            raise RunError(f"{self.path}: already holds other runs; give another --out")
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file, not a folder; give another --out")
+        check_files_are_own(self.path)
+        if self._check_begun(resume) and (self.path / "result.json").exists():
+            return self._continue()  # nothing is left to write
         self.made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
-        write_json(config_path, self.config)
+        try:
+            self.lock = WriterLock(self.path)
+            return self._continue() if self._check_begun(resume) else self._begin()
+        except BaseException:
+            self.release()
+            self._remove_folders()
+            raise
+
+    def _check_begun(self, resume: bool) -> bool:
+        """Whether there is a run to continue."""
+        begun = (self.path / "config.json").exists()
+        if begun and not resume:
+            raise RunError(f"{self.path}: already holds a run; give --resume to continue it, or another --out")
+        return begun
+
+    def _continue(self) -> bool:
+        there = read_config(self.path)
+        if "code" in self.config and "code" not in there:
+            raise RunError(
+                f"{self.path}: was begun by hyrlo 0.2, which draws other random numbers, so it cannot be resumed to the "
+                "same policy; give another --out"
+            )
+        difference = first_difference(there, self.config)
+        if difference:
+            raise RunError(f"{self.path}: holds a run of another config ({difference}); give another --out")
+        if self.lock is not None:
+            remove_temporary(self.path)
+            remove_temporary(self.path / "checkpoint")
+        self.config = there
+        return True
+
+    def _begin(self) -> bool:
+        found = [name for name in (*FILES, "checkpoint") if (self.path / name).exists()]
+        if any(self.path.glob("seed-*/config.json")) or found:
+            what = f"files of a run ({', '.join(found)}) without its config.json" if found else "other runs"
+            raise RunError(f"{self.path}: already holds {what}; give another --out")
+        remove_temporary(self.path)
+        write_json(self.path / "config.json", self.config)
         return False
+
+    def release(self) -> None:
+        if self.lock is not None:
+            self.lock.release()
 
     def phase(self, name: str, order: Iterable[int], state: State, model: TraceModel) -> RunPhase[State]:
         phase = super().phase(name, order, state, model)
-        checkpoint = self.checkpoints / f"{name}.safetensors"
-        if self.resumed and checkpoint.exists():
-            leaves, about = load_tree(checkpoint)
-            if not isinstance(leaves, tuple) or _shapes(leaves) != _shapes(jax.tree.leaves(state)):
-                raise RunError(f"{checkpoint}: is a checkpoint of another config; give another --out")
-            phase.state = jax.tree.unflatten(jax.tree.structure(state), leaves)
+        if not self.resumed:
+            return phase
+        leaves, structure = jax.tree.flatten(state)
+        found = self.checkpoints.latest(name, leaves, self._check_lines, lambda what: self.recover(what, phase=name))
+        if found is None:
+            lost = sum(line.get("phase") == name for line in self.lines[len(self.metrics) :])
+            if lost > 1 and not self.recovered:  # the first line is written before the first checkpoint
+                self.recover(f"{self.checkpoints.folder}: phase {name} has no checkpoint, and begins anew", phase=name)
+        else:
+            about = check_header(self.checkpoints.folder / f"{name}.safetensors", found.about, len(phase.order))
+            phase.state = jax.tree.unflatten(structure, found.leaves)
             phase.finished = about["finished"]
             model.ledger.episodes, model.ledger.steps = about["episodes"], about["steps"]
-            self.metrics = self.read_metrics(about["metrics"])
+            self.metrics = self.lines[: about["metrics"]]
             self.seconds_before = about["seconds"]
+            for warning in about["recovered"]:
+                if warning not in self.recovered:
+                    self.recovered.append(warning)
+                    self.warnings.append(warning)
             self.replay(self.metrics)
         return phase
+
+    def _check_lines(self, about: dict[str, Any]) -> None:
+        """A checkpoint is of use only with the metrics that it counts."""
+        if about["metrics"] > len(self.lines):
+            there = f"{self.path / metrics_file.FILE}: has {len(self.lines)} lines"
+            raise DamagedFile(self.trouble or f"{there} where the checkpoint counts {about['metrics']}")
+
+    def recover(self, what: str, **details: Any) -> None:
+        """A warning that later sessions know of as well."""
+        self.warn(what, **details)
+        self.recovered.append(self.warnings[-1])
 
     def replay(self, metrics: list[dict[str, Any]]) -> None:
         """Give the lines of earlier sessions to the listeners that want them."""
@@ -202,25 +266,17 @@ class RunDirectory(MemoryRun):
                 listener.replay(metrics)
 
     def replay_metrics(self) -> list[dict[str, Any]]:
-        metrics = self.read_metrics()
+        metrics = metrics_file.read_lines(self.path, self.identity)
         self.replay(metrics)
         return metrics
 
-    def read_metrics(self, count: int | None = None) -> list[dict[str, Any]]:
-        path = self.path / "metrics.jsonl"
-        lines = path.read_text().splitlines()[:count]
-        try:
-            metrics = [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise RunError(f"{path}: cannot be read ({error}); give another --out") from error
-        if count is not None and len(metrics) < count:
-            raise RunError(f"{path}: has {len(metrics)} lines where the checkpoint counts {count}; give another --out")
-        return metrics
-
     def keep(self, phase: RunPhase[Any]) -> None:
-        """Metrics first, then the checkpoint that counts them: a kill in between loses one step and no more."""
-        write_atomically(self.path / "metrics.jsonl", "".join(json.dumps(m) + "\n" for m in self.metrics))
-        self.checkpoints.mkdir(exist_ok=True)
+        """Metrics first, then the checkpoint that counts them: a kill in between loses one step and no more.
+
+        Where a step is repeated after a checkpoint was lost, the lines after it stay: later checkpoints count them.
+        """
+        self.lines[: len(self.metrics)] = self.metrics
+        metrics_file.write_lines(self.path, self.lines, self.identity)
         ledger: Ledger = phase.model.ledger
         about = {
             "finished": phase.finished,
@@ -228,28 +284,18 @@ class RunDirectory(MemoryRun):
             "steps": ledger.steps,
             "metrics": len(self.metrics),
             "seconds": self.seconds(),
+            "rows": phase.name in self.with_rows,
+            "recovered": self.recovered,
         }
         # The arrays alone: how they belong together, the algorithm says when it asks for the phase.
-        save_tree(self.checkpoints / f"{phase.name}.safetensors", tuple(jax.tree.leaves(phase.state)), about)
+        self.checkpoints.keep(phase.name, jax.tree.leaves(phase.state), about)
 
     def keep_rows(self, phase: str, number: int, rows: tuple[Array, ...]) -> None:
-        """Each step has a file of its own, written once: a checkpoint does not grow with the steps done."""
-        self.checkpoints.mkdir(exist_ok=True)
-        save_tree(self._rows_path(phase, number), rows, {})
+        self.checkpoints.keep_rows(phase, number, rows)
+        self.with_rows.add(phase)
 
     def kept_rows(self, phase: str, number: int) -> tuple[Array, ...]:
-        path = self._rows_path(phase, number)
-        if not path.exists():
-            raise RunError(f"{path}: is missing, so that the run cannot be resumed; give another --out")
-        return load_tree(path)[0]
-
-    def _rows_path(self, phase: str, number: int) -> Path:
-        return self.checkpoints / f"{phase}-rows-{number:05d}.safetensors"
-
-    def drop_rows(self) -> None:
-        """Once the run has ended, nobody needs the rows: they are most of its size."""
-        for path in self.checkpoints.glob("*-rows-[0-9]*.safetensors"):
-            path.unlink()
+        return self.checkpoints.kept_rows(phase, number)
 
     def choose(self, about: str, choice: str, reason: str) -> None:
         super().choose(about, choice, reason)
@@ -257,24 +303,39 @@ class RunDirectory(MemoryRun):
 
     def keep_policy(self, name: str, policy: Policy) -> None:
         """Whole, structure included: `kept_policy` needs no config to make it again."""
-        self.checkpoints.mkdir(exist_ok=True)
-        save_tree(self.checkpoints / f"{name}.safetensors", policy, {})
+        self.checkpoints.folder.mkdir(exist_ok=True)
+        save_tree(self.checkpoints.folder / f"{name}.safetensors", policy, {"policy": name, "run": self.identity})
+
+    def kept_policy(self, name: str) -> Policy | None:
+        return kept_policy(self.path, name)
 
     def withdraw(self) -> None:
-        """Leave nothing behind if it was refused before it began."""
         if not self.resumed and not self.metrics:
-            (self.path / "config.json").unlink()
-            with suppress(OSError):  # something else is there
-                for folder in self.made:
-                    folder.rmdir()
+            checkpoints = [file for file in self.checkpoints.folder.glob("*") if NAMES.fullmatch(file.name)]
+            for file in [self.path / name for name in FILES] + checkpoints:
+                file.unlink(missing_ok=True)
+            self.release()
+            self.made.insert(0, self.checkpoints.folder)
+            self._remove_folders()
+
+    def _remove_folders(self) -> None:
+        for folder in self.made:
+            with suppress(OSError):  # something else is there, or it was never made
+                folder.rmdir()
+
+    def conclude(self, result: Mapping[str, Any]) -> None:
+        """The result, once the policy is there; it has the checksums of the other files."""
+        metrics_file.write_lines(self.path, self.metrics, self.identity)
+        write_json(self.path / "result.json", {**result, "files": checksums(self.path)})
+        self.checkpoints.drop_rows(line["phase"] for line in self.metrics)
 
     def finished(self) -> dict[str, Any] | None:
         """The result, if the run has ended before."""
-        path = self.path / "result.json"
-        if not path.exists():
+        if not (self.path / "result.json").exists():
             return None
-        self.drop_rows()  # a kill right after the result leaves them behind
-        return read_json(path)
+        result = read_result(self.path)
+        self.checkpoints.drop_rows(line["phase"] for line in self.lines)  # a kill after the result leaves them behind
+        return result
 
 
 def check_metrics(line: Mapping[str, Any], where: str) -> None:
@@ -290,10 +351,15 @@ def read_config(
     path: Path, wanted: Sequence[str] = ("algo", "env", "env_options", "horizon", "seed")
 ) -> dict[str, Any]:
     """What a run says of itself, at least what is wanted."""
-    config = read_json(path / "config.json")
+    file = path / "config.json"
+    config = load_json(file)
     if not isinstance(config, dict) or any(name not in config for name in wanted):
-        raise RunError(f"{path / 'config.json'}: is not the config of a hyrlo run; it has {', '.join(wanted)}")
+        raise RunError(f"{file}: is not the config of a hyrlo run; it has {', '.join(wanted)}")
+    if "checksum" not in config:
+        check_format(path, config)
+    config = verified(file, config)
     check_format(path, config)
+    check_config(path / "config.json", config)
     return config
 
 
@@ -310,12 +376,20 @@ def check_format(path: Path, config: Mapping[str, Any]) -> None:
 def kept_policy(path: Path, name: str) -> Policy | None:
     """The policy that a run kept under `name`, if it did."""
     file = path / "checkpoint" / f"{name}.safetensors"
-    return load_tree(file)[0] if file.exists() else None
+    if not file.exists():
+        return None
+    policy, about = load_tree(file)
+    run = identity(read_config(path, [])) if (path / "config.json").exists() else about.get("run")
+    if about != {"policy": name, "run": run}:
+        raise RunError(f"{file}: belongs to another run, or was renamed; restore the file, or train it anew")
+    return policy
 
 
 def roll_in_of(path: Path) -> Policy:
     """The forward policy of a run: what `foobar` kept, or else the policy itself."""
     policy = kept_policy(path, "roll_in")
+    if policy is not None and not isinstance(policy, Policy):
+        raise RunError(f"{path / 'checkpoint' / 'roll_in.safetensors'}: does not hold a policy; train it anew")
     if policy is not None:
         return policy
     config = read_config(path, ["algo"]) if (path / "config.json").exists() else {}
@@ -327,54 +401,16 @@ def roll_in_of(path: Path) -> Policy:
     return load_policy(path)
 
 
-def _shapes(leaves: Iterable[Any]) -> list[Any]:
-    return [(x.shape, str(x.dtype)) for x in leaves]
-
-
 def first_difference(old: Any, new: Any, path: str = "", common: bool = False) -> str | None:
     """Where two JSON values first differ, in words; `common` leaves out what only one of them has."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(k for k in new if k not in old)]:
             if common and not (key in old and key in new):
                 continue
-            # Data are compared by their fingerprint; a timeout changes no result.
-            if key in ("versions", "code", "source", "command", "chosen", "timeout"):
+            if key in INCIDENTAL:
                 continue
             inner = first_difference(old.get(key), new.get(key), f"{path}.{key}".lstrip("."), common)
             if inner:
                 return inner
         return None
     return None if old == new else f"{path} is {json.dumps(old)} there and {json.dumps(new)} here"
-
-
-def seed_directories(path: Path) -> list[Path]:
-    """The run in `path`, or the runs of several seeds below it."""
-    return _seeds_below(path) or [path]
-
-
-def _seeds_below(path: Path) -> list[Path]:
-    numbers = {p.parent: p.parent.name.removeprefix("seed-") for p in path.glob("seed-*/config.json")}
-    return sorted((p for p, number in numbers.items() if number.isdecimal()), key=lambda p: int(numbers[p]))
-
-
-def check_seeds(path: Path, seeds: Sequence[int]) -> None:
-    """Refuse a directory for several seeds that holds something else: its summary speaks of all that is there."""
-    if (path / "config.json").exists():
-        raise RunError(f"{path}: already holds a run of a single seed; give another --out")
-    others = [p.name for p in _seeds_below(path) if p.name not in {f"seed-{s}" for s in seeds}]
-    if others:
-        raise RunError(f"{path}: already holds other seeds ({', '.join(others)}); give another --out")
-
-
-def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Median and 25–75 % over seeds of what a result counts and measures."""
-    summary: dict[str, Any] = {k: results[0][k] for k in ("algo", "env", "horizon", "eval_episodes")}
-    summary["seeds"] = [r["seed"] for r in results]
-    for name in ("episodes", "steps", "return_mean", "success_rate", "wall_seconds"):
-        values = [r[name] for r in results]
-        if None in values:
-            summary[name] = None
-        else:
-            low, median, high = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
-            summary[name] = {"median": median, "q25": low, "q75": high}
-    return summary

@@ -19,7 +19,8 @@ from gymnasium.utils import RecordConstructorArgs
 from jaxtyping import Array, Float
 
 from hyrlo.core.errors import HyrloError
-from hyrlo.core.policies import Actions, Policy, Step, action_of
+from hyrlo.core.policies import Actions, Policy, Step, action_of, known_steps
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.envs.gym.answers import flattener
 from hyrlo.envs.gym.wrappers import action_converter
 from hyrlo.runs.directory import read_config, roll_in_of
@@ -29,15 +30,15 @@ class Actor:
     """A policy for one environment: takes one observation, returns one action, both in the environment's own spaces.
 
     Observations are flattened and actions scaled as in `hyrlo.envs.gym.wrappers`. The ended flag is left out for policies
-    that were trained without it, as those of the `lock`.
+    that were trained without it, as those of the `lock`: `observation_size` is that of the policy's states, if it is known.
     """
 
-    def __init__(self, policy: Policy, env: gymnasium.Env):
+    def __init__(self, policy: Policy, env: gymnasium.Env, observation_size: int | None = None):
         self.policy = policy
         self._flat = flattener(env.observation_space)
         self._convert, self._actions = action_converter(env.action_space)
         self._size = flatdim(env.observation_space)
-        flags, action = _sizes(policy, self._size)
+        flags, action = _sizes(policy, self._size, observation_size)
         _check_action(action, self._actions)
         self._state = np.zeros((1, self._size + flags), np.float32)
         self.begin(0)
@@ -74,9 +75,9 @@ class Actor:
         return policy.act(jax.random.fold_in(jax.random.key(number), h), state, h)
 
 
-def _sizes(policy: Policy, size: int) -> tuple[int, jax.ShapeDtypeStruct]:
+def _sizes(policy: Policy, size: int, known: int | None) -> tuple[int, jax.ShapeDtypeStruct]:
     """1 if the policy takes the ended flag after the `size` numbers of an observation, else 0; and its action."""
-    for flags in (1, 0):
+    for flags in (1, 0) if known is None else (known - size,):
         if (action := action_of(policy, size + flags)) is not None:
             return flags, action
     raise HyrloError(
@@ -122,6 +123,11 @@ class LearnedReset(gymnasium.Wrapper, RecordConstructorArgs):
         gymnasium.Wrapper.__init__(self, env)
         policy, own = read_roll_in(run_or_policy)
         self.horizon = _first(horizon, own, env.spec.max_episode_steps if env.spec else None)
+        known = known_steps(policy)
+        if known is not None and known < self.horizon:
+            raise HyrloError(
+                f"LearnedReset: horizon is {self.horizon}, but the policy is for {known} steps; give {known}"
+            )
         self.actor = Actor(policy, env)
         self.steps = 0
         """Steps taken in the environment, roll-ins included. Compare learners by this number."""
@@ -158,8 +164,7 @@ def _first(*horizons: int | None) -> int:
     """The first horizon that is known."""
     for horizon in horizons:
         if horizon is not None:
-            if horizon < 1:
-                raise HyrloError(f"LearnedReset: horizon is {horizon}; give at least 1")
+            check_value("LearnedReset: horizon", horizon, Count)
             return horizon
     raise HyrloError("LearnedReset: neither the run nor the environment has a horizon; give horizon")
 

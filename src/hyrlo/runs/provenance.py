@@ -1,20 +1,30 @@
-"""Which code made a run: the commit of a git checkout, or a hash of the installed package."""
+"""What made a run: the commit of a git checkout or a hash of the installed package, the libraries, and the machine."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import jax
+
 import hyrlo
+from hyrlo.runs.cache import processor
 
 PACKAGE = Path(hyrlo.__file__).parent
 TIMEOUT = 20
 """Seconds that git may take. Too few would name the same code in two ways on a busy machine."""
+LIBRARIES = (
+    "hyrlo", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "gymnasium-robotics", "mujoco",
+)  # fmt: skip
+"""The libraries whose versions a run records."""
 UNKNOWN = "unrecorded code"
 
 
@@ -53,13 +63,46 @@ def source_hash(package: Path) -> str:
     return digest.hexdigest()
 
 
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):  # an extra that is not installed
+            found[name] = version(name)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What else decides the bytes of a result: rounding errors depend on how the work is split and compiled."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+        "cores": cores,
+        "backend": jax.default_backend(),
+        "flags": os.environ.get("XLA_FLAGS", ""),
+    }
+
+
+def changes(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """In what two sessions differ, of `code`, `versions` and `machine`, in words."""
+    codes = [short_name(session.get("code")) for session in (there, here)]
+    found = [f"code is {codes[0]} there, {codes[1]} here"] if codes[0] != codes[1] else []
+    for group in ("versions", "machine"):
+        old, new = there.get(group, {}), here.get(group, {})
+        found += [
+            f"{name} is {old.get(name, 'not recorded')} there, {new.get(name, 'missing')} here"
+            for name in dict.fromkeys([*new, *old])
+            if old.get(name) != new.get(name)
+        ]
+    return found
+
+
 def short_name(code: Mapping[str, Any] | None) -> str:
     """A commit in short (`+` and a hash: uncommitted changes), or `wheel-` and a hash; runs of hyrlo 0.2.0 recorded none."""
-    if not code:
-        return UNKNOWN
+    code = code or {}
     if "commit" in code:
-        return code["commit"][:10] + (f"+{code.get('source', '')[:6]}" if code["dirty"] else "")
-    return f"wheel-{code['wheel'][:10]}"
+        return code["commit"][:10] + (f"+{code.get('source', '')[:6]}" if code.get("dirty") else "")
+    return f"wheel-{code['wheel'][:10]}" if "wheel" in code else UNKNOWN
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -15,13 +15,14 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
+from hyrlo.core.access import Spec
 from hyrlo.core.errors import HyrloError
 from hyrlo.core.files import atomic_file
 from hyrlo.core.policies import Policy
 from hyrlo.envs.gym.answers import describe
 from hyrlo.envs.world import World
 from hyrlo.runs.learned_reset import Actor
-from hyrlo.runs.training import load_run
+from hyrlo.runs.loading import load_run
 
 DEFAULT_FILE = "episode.gif"
 FPS = 30
@@ -37,12 +38,17 @@ class Rendered(NamedTuple):
     episode_return: float
 
 
-def render_run(path: str | Path, file: str | Path | None = None, seed: int = 0) -> Rendered:
+def render_run(path: str | Path, file: str | Path | None = None, seed: int = 0, trust: bool = False) -> Rendered:
     """Play one episode with the policy of a run, as it was saved, and write it as a GIF (`episode.gif` in the run)."""
-    file = Path(path) / DEFAULT_FILE if file is None else Path(file)
+    world, policy, _ = load_run(path, trust=trust)
+    return render_policy(world, policy, Path(path) / DEFAULT_FILE if file is None else file, seed)
+
+
+def render_policy(world: World, policy: Policy, file: str | Path, seed: int = 0) -> Rendered:
+    """Play one episode and write it as a GIF."""
+    file = Path(file)
     if file.suffix.lower() != ".gif":
         raise HyrloError(f"{file}: only GIF can be written; give a name that ends with .gif")
-    world, policy, _ = load_run(path)
     frames, total, fps = _film(world, policy, seed, range(world.spec.horizon + 1), palette=True)
     duration = max(20, round(1000 / fps))  # viewers ignore durations below 20 ms
     with atomic_file(file) as target:
@@ -78,7 +84,7 @@ def _film(
         with closing(_visible(world)) as env:
             if hasattr(env.unwrapped, "mujoco_renderer"):
                 _try_drawing()
-            frames, total = _play(env, policy, world.spec.horizon, seed, steps, palette)
+            frames, total = _play(env, policy, world.spec, seed, steps, palette)
         return frames, total, env.metadata.get("render_fps") or FPS
     except HyrloError as error:
         raise HyrloError(f"{world.name}: {error}") from None
@@ -111,13 +117,13 @@ def _visible(world: World) -> gymnasium.Env:
 
 
 def _play(
-    env: gymnasium.Env, policy: Policy, horizon: int, seed: int, steps: Collection[int], palette: bool
+    env: gymnasium.Env, policy: Policy, spec: Spec, seed: int, steps: Collection[int], palette: bool
 ) -> tuple[list[Image.Image], float]:
-    actor, total = Actor(policy, env), 0.0
+    actor, total = Actor(policy, env, spec.observation_size), 0.0
     actor.begin(seed)
     observation, _ = env.reset(seed=seed)
     frames = [_frame(env, palette)] if 0 in steps else []
-    for h in range(horizon):
+    for h in range(spec.horizon):
         observation, reward, terminated, truncated, _ = env.step(actor(observation, h))
         total += float(reward)
         if h + 1 in steps:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import platform
+import functools
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +14,56 @@ import numpy as np
 
 from hyrlo.core.access import Evaluation, TraceModel, evaluate
 from hyrlo.core.errors import HyrloError, check_finite, check_seed
-from hyrlo.core.files import write_json
+from hyrlo.core.files import write_atomically
 from hyrlo.core.keys import Keys
 from hyrlo.core.memory import out_of_memory_in_one_line
 from hyrlo.core.names import check_name
-from hyrlo.core.policies import Policy, action_of, known_steps
+from hyrlo.core.policies import Policy
+from hyrlo.core.ranges import Count, check_value
 from hyrlo.core.serialize import load_policy, policy_fingerprint, save_policy
+from hyrlo.core.signals import interrupts
 from hyrlo.core.variants import Choice, has_option, with_options
-from hyrlo.data.readers import as_states, read_transitions
+from hyrlo.data.readers import as_states, as_transitions
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs import World, make, traits_of
-from hyrlo.runs import plots
+from hyrlo.runs import plots, report
+from hyrlo.runs.agent import ABOUT, Agent
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.cache import enable_compilation_cache
 from hyrlo.runs.directory import FORMAT, Listener, MemoryRun, RunDirectory, check_metrics, read_config, roll_in_of
 from hyrlo.runs.estimate import check_memory
+from hyrlo.runs.fit import misfit
 from hyrlo.runs.progress import Progress
-from hyrlo.runs.provenance import running_code
+from hyrlo.runs.provenance import machine, running_code, versions
+from hyrlo.runs.sessions import changes_since, note_session
 from hyrlo.runs.tensorboard import TensorBoard
 from hyrlo.theory.discounted import interactive_model
 
-LIBRARIES = (
-    "hyrlo", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "gymnasium-robotics", "mujoco",
-)  # fmt: skip
-"""The libraries whose versions a run records."""
 WORSE = 0.1
 """A policy is worse than its roll-in if its return is this share less."""
 DataSet = ObservationDataset | TransitionDataset
-Data = str | Path | np.ndarray | DataSet
+Data = str | Path | np.ndarray | Sequence[np.ndarray] | DataSet | Any
+"""A data frame and a Minari data set are told by what they have: neither library need be installed."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A learned policy, the metrics of the run, and its result."""
+    """A learned policy, the metrics of the run, its result, and the world it was learned in."""
 
     policy: Policy
     metrics: list[dict[str, Any]]
     result: dict[str, Any]
+    world: World
+    roll_in: Policy | None = None
+    """What the forward pass learned, if there was one."""
+    path: Path | None = None
+
+    @functools.cached_property
+    def agent(self) -> Agent:
+        """Acts with the policy in the environment's own terms."""
+        about = {name: self.result[name] for name in ABOUT}
+        return Agent(self.policy, self.world, roll_in=self.roll_in, about=about, path=self.path)
 
 
 def config(
@@ -99,6 +109,7 @@ def train(
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
+    anyway: bool = False,
     curve_episodes: int | None = None,
     eval_episodes: int | None = None,
     callbacks: Sequence[Listener] = (),
@@ -112,11 +123,13 @@ def train(
     Args:
         algo: One of `hyrlo list`.
         world: An environment: a name, a Gymnasium environment or a function that makes one, or what `hyrlo.make` returned.
-        data: What the algorithm learns from besides the world: states (a path, an array `(N, H+1, *obs)` or an
-            `ObservationDataset`), for hyq and rlpd transitions. By default the environment's own behaviour data.
+        data: What the algorithm learns from besides the world: states (a path, an array `(N, H+1, *obs)`, a list of
+            episodes `(T+1, *obs)`, a data frame with a column `timesteps`, a Minari data set or an `ObservationDataset`), for
+            hyq and rlpd transitions. By default the environment's own behaviour data.
         roll_in: For psdp-trace, cpi and distil: a policy, or the directory of a `fail` or `foobar` run.
         config: The algorithm's config, from `hyrlo.config`; by default what suits the world.
         out: Keep the run in this directory; `resume` continues one that was stopped.
+        anyway: Resume with other code, libraries, cores or machine as well, where the policy may be another one.
         curve_episodes: Episodes of each evaluation along the curve (default: the world's, 200 or 20).
         eval_episodes: Episodes of the final evaluation (default: the world's, 1000 or 100).
         callbacks: Called with each new line of metrics. If one returns True, `TrainingStopped` is raised; a run with
@@ -127,6 +140,8 @@ def train(
         cache: Keep compiled programs for later runs (docs/performance.md).
     """
     check_seed(seed)
+    check_value("curve_episodes", curve_episodes, Count | None)
+    check_value("eval_episodes", eval_episodes, Count | None)
     enable_compilation_cache(cache)
     check_name(algo, ALGORITHMS, "algorithm")
     data = _loaded(ALGORITHMS[algo], data)
@@ -142,22 +157,12 @@ def train(
     model = _model(algorithm, world)
     settings = _settings(algo, world, seed, config, described, curve_episodes, eval_episodes, command)
     keys = Keys.of_seed(seed)
-    about: dict[str, Any] = {
-        "key": keys.curve,
-        "curve_episodes": settings["curve_episodes"],
-        "progress": progress if isinstance(progress, Progress) else Progress(enabled=progress),
-        "listeners": [*callbacks, *_tensorboard(tensorboard, out)],
-    }
-    run = MemoryRun(**about) if out is None else RunDirectory(Path(out), settings, resume=resume, **about)
+    shown_progress = progress if isinstance(progress, Progress) else Progress(enabled=progress)
+    listeners = [*callbacks, *_tensorboard(tensorboard, out)]
+    run = _begin(settings, keys, shown_progress, listeners, out, resume, anyway)
     if isinstance(run, RunDirectory) and (result := run.finished()):
-        return Trained(load_policy(run.path), run.replay_metrics(), result)
-    try:
-        policy, final = _learned(algorithm, model, source, config, keys, run, settings)
-    except HyrloError:
-        if isinstance(run, RunDirectory):
-            run.withdraw()
-        raise
-    return Trained(policy, run.metrics, _finish(run, settings, model, policy, final))
+        return _trained(run, load_policy(run.path), run.replay_metrics(), result, world)
+    return _learned(algorithm, model, source, config, keys, run, settings, world)
 
 
 def _learned(
@@ -168,10 +173,52 @@ def _learned(
     keys: Keys,
     run: MemoryRun,
     settings: dict[str, Any],
-) -> tuple[Policy, Evaluation]:
-    with out_of_memory_in_one_line(f"{algorithm.name} on {settings['env']}"):
-        policy = algorithm.train(model, source, config, keys.train, run)
-        return policy, evaluate(model, policy, keys.evaluation, settings["eval_episodes"])
+    world: World,
+) -> Trained:
+    """Train and evaluate; a run that was refused before it began leaves nothing behind."""
+    try:
+        with out_of_memory_in_one_line(f"{algorithm.name} on {world.name}"):
+            policy = algorithm.train(model, source, config, keys.train, run)
+            result = _finish(run, settings, model, policy, keys.evaluation)
+        return _trained(run, policy, run.metrics, result, world)
+    except HyrloError:
+        run.withdraw()
+        raise
+    finally:
+        run.release()
+
+
+def _trained(
+    run: MemoryRun, policy: Policy, metrics: list[dict[str, Any]], result: dict[str, Any], world: World
+) -> Trained:
+    roll_in = policy if result["algo"] == "fail" else run.kept_policy("roll_in")
+    return Trained(policy, metrics, result, world, roll_in, run.path if isinstance(run, RunDirectory) else None)
+
+
+def _begin(
+    settings: dict[str, Any],
+    keys: Keys,
+    progress: Progress,
+    listeners: Sequence[Listener],
+    out: str | Path | None,
+    resume: bool,
+    anyway: bool,
+) -> MemoryRun:
+    """Where the run reports: memory, or the directory `out`."""
+    about: dict[str, Any] = {
+        "key": keys.curve,
+        "curve_episodes": settings["curve_episodes"],
+        "progress": progress,
+        "listeners": listeners,
+    }
+    if out is None:
+        return MemoryRun(**about)
+    changes = changes_since(Path(out), settings, anyway) if resume else []
+    run = RunDirectory(Path(out), settings, resume=resume, **about)
+    interrupts.then("continue with --resume")
+    if run.resumed:
+        note_session(run, settings, changes)
+    return run
 
 
 def _settings(
@@ -200,6 +247,7 @@ def _settings(
         **({"command": command} if command else {}),
         "versions": versions(),
         "code": running_code(),
+        "machine": machine(),
     }
 
 
@@ -220,9 +268,7 @@ def _loaded(algorithm: Algorithm, data: Data | None) -> DataSet | None:
         return data
     if isinstance(data, Policy):
         raise HyrloError("data: is a policy; pass it as roll_in")
-    if algorithm.learns_from == "transitions" and isinstance(data, str | Path):
-        return read_transitions(data)
-    return as_states(data)
+    return as_transitions(data) if algorithm.learns_from == "transitions" else as_states(data)
 
 
 def _algorithm(algo: str, world: World) -> Algorithm:
@@ -239,10 +285,9 @@ def _model(algorithm: Algorithm, world: World) -> TraceModel:
     return world.reset_model() if algorithm.access == "reset" else world.trace_model()
 
 
-def _finish(
-    run: MemoryRun, settings: dict[str, Any], model: TraceModel, policy: Policy, final: Evaluation
-) -> dict[str, Any]:
-    """The result; in a run directory also the policy, the curve and, last, `result.json`."""
+def _finish(run: MemoryRun, settings: dict[str, Any], model: TraceModel, policy: Policy, key: Any) -> dict[str, Any]:
+    """The final evaluation and the result; in a run directory also the policy, the curve and, last, `result.json`."""
+    final = evaluate(model, policy, key, settings["eval_episodes"])
     warn_if_worse(run, final)
     result = {
         **{name: settings[name] for name in ("algo", "env", "seed", "horizon")},
@@ -259,11 +304,17 @@ def _finish(
     }
     check_metrics(result, "the final evaluation")
     if isinstance(run, RunDirectory):
+        if sessions := read_config(run.path).get("resumed_with"):
+            result["resumed_with"] = sessions
         save_policy(run.path, policy)
         title = f"{settings['algo']} on {settings['env']}, H = {settings['horizon']}"
         plots.curve(run.path / "curve.png", [run.metrics], title)
-        write_json(run.path / "result.json", result)
-        run.drop_rows()
+        curve = run.path / "curve.png"
+        page = report.html(
+            settings | {"chosen": run.chosen}, result, run.metrics, curve.read_bytes() if curve.exists() else None
+        )
+        write_atomically(run.path / "report.html", page)
+        run.conclude(result)
     return result
 
 
@@ -340,14 +391,8 @@ def _roll_in(algo: str, world: World, roll_in: Policy | str | Path | None) -> Po
     if not isinstance(roll_in, Policy):
         _check_actions(Path(roll_in), world)
         roll_in = roll_in_of(Path(roll_in))
-    spec, known = world.spec, known_steps(roll_in)
-    if known is not None and known < spec.horizon:
-        raise HyrloError(
-            f"--roll-in: has policies for {known} steps; horizon is {spec.horizon}: give --horizon {known}"
-        )
-    action = action_of(roll_in, spec.observation_size)
-    if action is None or action.shape != spec.no_actions(1).shape:
-        raise HyrloError(f"--roll-in: is a policy for other states or actions than those of {world.name}; give another")
+    if problem := misfit(roll_in, world.spec, world.name):
+        raise HyrloError(f"--roll-in: {problem}")
     return roll_in
 
 
@@ -380,30 +425,3 @@ def _function_in(config: Any) -> str | None:
         if dataclasses.is_dataclass(value) and (name := _function_in(value)):
             return name
     return None
-
-
-def load_run(path: str | Path, world: World | None = None) -> tuple[World, Policy, dict[str, Any]]:
-    """The world, the policy and the config of a finished run; give the `world` if it was made from an object."""
-    settings = read_config(Path(path))
-    try:
-        world = world or make(settings["env"], settings["horizon"], **settings["env_options"])
-    except (TypeError, ValueError) as error:
-        raise HyrloError(f"{Path(path) / 'config.json'}: does not describe an environment ({error})") from error
-    if not (Path(path) / "policy.json").exists():
-        raise HyrloError(f"{path}: the run has not finished, so it has no policy yet; continue it with --resume")
-    return world, load_policy(path), settings
-
-
-def evaluate_run(path: str | Path, episodes: int = 1000, seed: int = 0, world: World | None = None) -> Evaluation:
-    """Evaluate a run's policy on fresh episodes; give the `world` if it was made from an object."""
-    enable_compilation_cache()
-    world, policy, _ = load_run(path, world)
-    return evaluate(world.trace_model(), policy, Keys.of_seed(seed).fresh_evaluation, episodes)
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):  # an extra that is not installed
-            found[name] = version(name)
-    return found

@@ -9,66 +9,52 @@ All errors have the form  root / √n + linear / n + floor,  which is inverted i
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from hyrlo.core.errors import HyrloError, check_positive
+from hyrlo.core.errors import HyrloError
+from hyrlo.core.ranges import Count, InnerShare, NonNegative, Options, Positive
 
 Reading = Literal["printed", "proved"]
 SLACK = 1e-9  # relative tolerance of rounding up: keeps a number that is whole up to rounding errors
 
 
 @dataclass(frozen=True)
-class BoundInputs:
+class BoundInputs(Options):
     """Quantities in the guarantees. Horizon, actions and coverage default to those of the paper's lock."""
 
-    horizon: int = 100
+    horizon: Count = 100
     """H, number of steps of an episode."""
-    actions: int = 10
+    actions: Count = 10
     """A, number of actions."""
-    coverage: float = 2.5
+    coverage: Positive = 2.5
     """C_cov of the comparator (C_pd does as well); psdp-trace: its coverage by the roll-in."""
-    coverage_bellman: float | None = None
+    coverage_bellman: Positive | None = None
     """C_be (hyq only); by default the same as `coverage`."""
-    rank: float = 1.0
+    rank: Positive = 1.0
     """d, the bilinear rank (hyq only); S·A for a table. The default is its smallest possible value."""
-    log_functions: float = 10.0
+    log_functions: NonNegative = 10.0
     """ln |F_h|, log size of the class of value functions."""
-    log_policies: float | None = None
+    log_policies: NonNegative | None = None
     """ln |Π_h|, log size of the class of one-step policies; by default the same as `log_functions`."""
-    delta: float = 0.05
+    delta: InnerShare = 0.05
     """δ, probability with which the guarantee may fail."""
-    v_max: float | None = None
+    v_max: Positive | None = None
     """Largest return of an episode; by default H, for rewards in [0, 1] (1/(1−γ) for inter-fail). `proved` only."""
-    rounds: int | None = None
+    rounds: Count | None = None
     """T, rounds of the min-max game (fail, foobar); by default A·N, as in the proof of Theorem 5.2."""
-    gamma: float = 0.99
+    gamma: InnerShare = 0.99
     """Discount of the stationary algorithms, cpi and inter-fail."""
-    ipm: float = 0.0
+    ipm: NonNegative = 0.0
     """cpi: distance of the roll-in from the offline states."""
-    bellman_error: float = 0.0
+    bellman_error: NonNegative = 0.0
     """fail, inter-fail: ε_be, the Bellman error of the witness class."""
-    constant: float = 1.0
+    constant: Positive = 1.0
     """Constant of O(·), under the square root; the paper does not state it."""
-    least_squares: float = 22.0
+    least_squares: Positive = 22.0
     """Constant of the least-squares lemma that the paper cites for its ≲ (9.3 is enough, by Bernstein's inequality)."""
-
-    def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if value is not None and not math.isfinite(value):
-                raise HyrloError(f"{name} is {value}; give a finite number")
-        given = [name for name in ("coverage_bellman", "v_max", "rounds") if getattr(self, name) is not None]
-        check_positive(self, "horizon", "actions", "coverage", "rank", "constant", "least_squares", *given)
-        for name in ("log_functions", "log_policies", "ipm", "bellman_error"):
-            if (getattr(self, name) or 0.0) < 0:
-                raise HyrloError(f"{name} is {getattr(self, name)}; give a number of at least 0")
-        if not 0 < self.delta < 1:
-            raise HyrloError(f"delta is {self.delta}; give a probability between 0 and 1")
-        if not 0 < self.gamma < 1:
-            raise HyrloError(f"gamma is {self.gamma}; give a discount between 0 and 1")
 
     @property
     def log_pi(self) -> float:

@@ -16,12 +16,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import InteractiveModel, Ledger, Recorded, Rollout, Spec, require_interactive
-from hyrlo.core.errors import HyrloError, check_positive, check_seed
+from hyrlo.core.errors import HyrloError
 from hyrlo.core.jax_model import JaxResetModel, JaxTraceModel
 from hyrlo.core.keys import Keys
 from hyrlo.core.memory import require_memory
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Policy, Softmax, Step
+from hyrlo.core.ranges import Count, CountOrZero, Options, Seed, Share, ShareBelowOne, TwoOrMore
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.world import World
@@ -259,28 +260,17 @@ def _offline_next(env: DiscountedEnv, behaviour: Policy, key: PRNGKeyArray, obse
 
 
 @dataclass(frozen=True)
-class DiscountedConfig:
+class DiscountedConfig(Options):
     """A random discounted MDP and its behaviour policy. `seed` draws both, so that runs of any other seed meet the same."""
 
-    states: int = 10
-    actions: int = 3
-    gamma: float = 0.9
-    branching: int = 0
+    states: Count = 10
+    actions: TwoOrMore = 3
+    gamma: ShareBelowOne = 0.9
+    branching: CountOrZero = 0
     """States that an action can lead to; 0: all of them."""
-    epsilon: float = 0.3
+    epsilon: Share = 0.3
     """The behaviour policy plays optimally, but with this probability uniformly."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_positive(self, "states")
-        if self.actions < 2 or self.branching < 0:
-            raise HyrloError(
-                f"{NAME}: actions is {self.actions}, branching {self.branching}; give at least 2 actions, branching 0 or more"
-            )
-        if not 0 <= self.gamma < 1:
-            raise HyrloError(f"{NAME}: gamma is {self.gamma}; give a number from 0 to below 1")
-        _check_probability(self.epsilon)
-        check_seed(self.seed, f"{NAME}: seed")
+    seed: Seed = 0
 
 
 def _check_probability(epsilon: float) -> None:

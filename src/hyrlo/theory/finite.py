@@ -241,3 +241,6 @@ class TablePolicy(Policy):
 
     def act(self, key: PRNGKeyArray, observations: Float[Array, "n obs"], h: Step) -> Actions:
         return jax.random.categorical(key, jnp.log(self.probabilities[h, jnp.argmax(observations, axis=1)]))
+
+    def mode(self, observations: Float[Array, "n obs"], h: Step) -> Actions:
+        return jnp.argmax(self.probabilities[h, jnp.argmax(observations, axis=1)], axis=1)

@@ -22,38 +22,31 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from hyrlo.core.access import InteractiveModel, Recorded, TraceModel, require_interactive
 from hyrlo.core.algorithm import Run
-from hyrlo.core.errors import HyrloError, check_positive
 from hyrlo.core.keys import Keys
 from hyrlo.core.networks import MLP
 from hyrlo.core.policies import Policy, Softmax
+from hyrlo.core.ranges import Count, Options, Positive, ShareBelowOne
 from hyrlo.core.variants import from_presets
 
 
 @dataclass(frozen=True)
-class InterFailConfig:
+class InterFailConfig(Options):
     """Inter-FAIL."""
 
-    iterations: int = 600
+    iterations: Count = 600
     """Number of iterations T."""
-    samples: int = 50
+    samples: Count = 50
     """Episodes, and as many queries, per iteration; the paper's is 1."""
     discriminators: Literal["mmd", "all", "finite"] = "mmd"
     """`mmd`: the unit ball of the kernel of one-hot states; `all`: every function from −1 to 1; `finite`: random ones."""
-    functions: int = 64
+    functions: Count = 64
     """`finite`: how many, each with its negative."""
-    eta: float | None = None
+    eta: Positive | None = None
     """Learning rate of the policy player; None: √(2 log A / T)."""
-    burn_in: float = 0.5
+    burn_in: ShareBelowOne = 0.5
     """Share of the iterations whose policies are not returned. On few samples u^t is small by chance; 0 is the paper's."""
-    points: int = 20
+    points: Count = 20
     """Points of the curve, each with an evaluation and a checkpoint."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "iterations", "samples", "functions", "points")
-        if self.eta is not None:
-            check_positive(self, "eta")
-        if not 0 <= self.burn_in < 1:
-            raise HyrloError(f"burn_in is {self.burn_in}; give a share from 0 to below 1")
 
 
 PRESETS = {

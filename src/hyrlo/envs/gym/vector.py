@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from jaxtyping import Bool, Float
 
 from hyrlo.core.errors import HyrloError
+from hyrlo.core.signals import children_ignore_interrupts
 from hyrlo.envs.gym.answers import describe, hears_alarms
 from hyrlo.envs.gym.wrappers import Absorbing, Start
 
@@ -131,7 +132,8 @@ def _workers(name: str, make: Sequence[Callable[[], Absorbing]]) -> AsyncVectorE
     if context == "forkserver":  # imports are done once, not by each worker
         multiprocessing.get_context(context).set_forkserver_preload([__name__])
     try:
-        return AsyncVectorEnv(make, context=context, copy=False)
+        with children_ignore_interrupts():
+            return AsyncVectorEnv(make, context=context, copy=False)
     except (EOFError, ConnectionError):
         raise HyrloError(
             f"{name}: a worker process died when it started; its output is above. The environment must be importable "

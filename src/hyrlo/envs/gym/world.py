@@ -10,13 +10,14 @@ import functools
 import json
 import weakref
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import gymnasium
 
 from hyrlo.core.access import Spec
 from hyrlo.core.errors import DataError, HyrloError
 from hyrlo.core.memory import require_memory
+from hyrlo.core.ranges import Count, Options, Range
 from hyrlo.data.states import ObservationDataset
 from hyrlo.data.transitions import TransitionDataset
 from hyrlo.envs.gym.answers import describe
@@ -36,30 +37,27 @@ from hyrlo.envs.gym.wrappers import Absorbing, SetState
 from hyrlo.envs.registry import FROM_OBJECT, check_options
 from hyrlo.envs.world import SIMULATED, Traits, World
 
-LONGEST_TIMEOUT = 86_400
-"""Seconds; what is longer may as well be left out."""
+Seconds = Annotated[float, Range(0, 86_400, above=True)]
+"""Up to a day; what is longer may as well be left out."""
 ENV_MEMORY, WORKER_MEMORY = 2**14, 2**25
 """Bytes that the smallest environment takes, here and in a process of its own."""
 
 
 @dataclass(frozen=True)
-class GymConfig:
+class GymConfig(Options):
     """How a Gymnasium environment is made and played."""
 
-    num_envs: int = 16
+    num_envs: Count = 16
     """Episodes at a time; more amortise the policy better."""
     asynchronous: bool = False
     """Each environment in a worker process: for environments whose step takes far longer than a message, 0.1 ms."""
     kwargs: str = "{}"
     """Arguments of the environment, as a JSON object: '{"goal_velocity": 0.1}'."""
-    timeout: float | None = None
+    timeout: Seconds | None = None
     """Seconds that one reset or step may take (default: any time)."""
 
     def __post_init__(self) -> None:
-        if self.num_envs < 1:
-            raise HyrloError(f"num_envs is {self.num_envs}; give at least 1")
-        if self.timeout is not None and not 0 < self.timeout <= LONGEST_TIMEOUT:
-            raise HyrloError(f"timeout is {self.timeout}; give seconds above 0, at most {LONGEST_TIMEOUT:,}")
+        super().__post_init__()
         self.arguments()
 
     def arguments(self) -> dict[str, Any]:
@@ -134,6 +132,10 @@ class GymWorld(World):
         discrete = isinstance(space, gymnasium.spaces.Discrete)
         actions, size = (int(space.n), 0) if discrete else (0, space.shape[0])
         return Spec(self.horizon, self.env.size + 1, actions, size, ends=True)
+
+    @property
+    def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
+        return self.env.env.observation_space, self.env.env.action_space
 
     @property
     def options(self) -> dict[str, Any]:

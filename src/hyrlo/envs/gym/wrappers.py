@@ -34,6 +34,10 @@ RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "
 """What an environment returns."""
 
 
+MOST_COMBINATIONS = 1000
+"""Of a MultiDiscrete action, of which each becomes one discrete action."""
+
+
 class Start(NamedTuple):
     """How the episodes of a batch begin. The first `rows` environments play, the others are idle."""
 
@@ -156,13 +160,19 @@ class Absorbing(gymnasium.Wrapper):
 
 
 def action_converter(space: spaces.Space) -> tuple[Callable[[Any], Any], spaces.Space]:
-    """A function from an algorithm's action (0 … n−1, or in [−1, 1]) to the environment's, and the algorithm's space."""
+    """A function from algorithms' actions (0 … n−1, or in [−1, 1]) to the environment's, and the algorithms' space.
+
+    The function takes one action, or a batch of them.
+    """
     if isinstance(space, spaces.Discrete):
         first = np.int64(space.start)
         return lambda action: action + first, spaces.Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        table = combinations(space)
+        return lambda action: table[action], spaces.Discrete(len(table))
     if not isinstance(space, spaces.Box):
         raise HyrloError(
-            f"unsupported action space {space}; actions are Discrete or a Box: wrap the environment with "
+            f"unsupported action space {space}; actions are Discrete, MultiDiscrete or a Box: wrap the environment with "
             "gymnasium.wrappers.TransformAction, register that and give gym:MODULE:ID"
         )
     if space.shape and 0 in space.shape:
@@ -176,9 +186,23 @@ def action_converter(space: spaces.Space) -> tuple[Callable[[Any], Any], spaces.
     low, half = space.low.astype(np.float64), (space.high.astype(np.float64) - space.low) / 2
     whole = np.issubdtype(dtype, np.integer)
 
-    def rescale(action: Float[np.ndarray, " act"]) -> np.ndarray:
-        unit = np.asarray(action, np.float64).reshape(shape).clip(-1.0, 1.0)
+    def rescale(action: Float[np.ndarray, "*n act"]) -> np.ndarray:
+        unit = np.asarray(action, np.float64)
+        unit = unit.reshape(*unit.shape[:-1], *shape).clip(-1.0, 1.0)
         scaled = low + (unit + 1) * half
         return (np.rint(scaled) if whole else scaled).astype(dtype)
 
     return rescale, spaces.Box(-1.0, 1.0, (int(np.prod(shape)),), np.float32)
+
+
+def combinations(space: spaces.MultiDiscrete) -> np.ndarray:
+    """All actions of a space, as rows: row i is what the discrete action i stands for. The last choice varies first."""
+    sizes = np.ravel(space.nvec)
+    count = float(np.prod(sizes, dtype=float))
+    if count > MOST_COMBINATIONS:
+        raise HyrloError(
+            f"unsupported action space {space}: it has {count:,.0f} combinations, and at most {MOST_COMBINATIONS:,} can be "
+            "discrete actions; wrap the environment with gymnasium.wrappers.TransformAction and a bounded Box"
+        )
+    rows = np.stack(np.unravel_index(np.arange(int(count)), sizes), axis=1).reshape(-1, *space.shape)
+    return (rows + space.start).astype(space.dtype)
