@@ -67,6 +67,14 @@ def test_a_run_directory_holds_what_the_contract_says(finished):
     assert config["config"]["forward"]["samples"] == FORWARD
 
 
+def test_the_config_of_a_run_is_a_file_of_its_options(finished, capsys):
+    assert run("train", "--config", finished / "config.json", "--seed", 5, "--print-config=json") == 0
+    printed, record = json.loads(capsys.readouterr().out), json.loads((finished / "config.json").read_text())
+    same = ("algo", "env", "env_options", "horizon", "config", "curve_episodes", "eval_episodes")
+    assert {name: printed[name] for name in same} == {name: record[name] for name in same}
+    assert printed["seed"] == 5
+
+
 def test_seeds_give_a_directory_each_and_a_summary(tmp_path):
     assert train_small(tmp_path / "many", "--seeds", 2, "--seed", 5) == 0
     assert {p.name for p in (tmp_path / "many").iterdir()} == {"seed-5", "seed-6", "summary.json", "curve.png"}

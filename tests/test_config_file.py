@@ -108,6 +108,18 @@ def test_the_config_of_an_earlier_run(asked, tmp_path, capsys):
     assert "error: other.npz: no such file" in refused(capsys, "--config", "config.json")
 
 
+def test_a_config_of_others_names_no_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = {"algo": "foobar", "env": "gym:Pendulum-v1", "env_options": {"kwargs": '{"xml_file": "/a/b.xml"}'}}
+    (tmp_path / "config.json").write_text(json.dumps({**made, "format": 3}))
+    said = refused(capsys, "--config", "config.json")
+    assert "may name a module or file; if it should, give --gym.kwargs on the command line" in said
+    given = ["--gym.kwargs", '{"xml_file": 1}', "--data", "none.npz"]
+    assert "none.npz: no such file" in refused(capsys, "--config", "config.json", *given)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**made, "data": "none.npz"}))
+    assert "none.npz: no such file" in refused(capsys, "--config", "run.yaml")
+
+
 def test_a_roll_in_of_an_earlier_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     made = json.loads(printed(capsys, "cpi", "lock", "--print-config=json")) | {"format": 2}

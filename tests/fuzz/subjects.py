@@ -1,11 +1,13 @@
 """What is fuzzed: a valid file, how to spoil it, and how it is read. Reading returns something to compare."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 import hyrlo
@@ -44,8 +46,14 @@ def data_subjects(folder: Path) -> list[Subject]:
     np.savez_compressed(folder / "tuples.npz", observations=STATES, actions=actions, rewards=rewards)
     write_minari(STATES, "fuzz/walk-v0")
     minari = _minari_folder()
+    write_other_formats(folder)
     kinds = {
         "a.csv": (any_of(TEXT),),
+        "episodes.tsv": (any_of(TEXT),),
+        "a.jsonl": (any_of(TEXT), in_json_lines, in_json_lines),
+        "lists.parquet": (any_of(BYTES),),
+        "flat.hdf5": (any_of(BYTES),),
+        "robomimic.hdf5": (any_of(BYTES),),
         "a.csv.gz": (any_of(BYTES), in_gzip, in_gzip),
         "a.parquet": (any_of(BYTES),),
         "a.npz": (any_of(BYTES), in_zip, in_zip),
@@ -68,6 +76,26 @@ def data_subjects(folder: Path) -> list[Subject]:
         Subject("minari metadata.json", minari / "metadata.json", (any_of(TEXT), in_json, in_json), walk),
         Subject("minari main_data.hdf5", minari / "main_data.hdf5", (any_of(BYTES),), walk),
     ]
+
+
+def write_other_formats(folder: Path) -> None:
+    """Tables with episodes, lists and objects, and HDF5 in two layouts."""
+    rows = [(i, *state) for i, episode in enumerate(STATES.tolist()) for state in episode]
+    (folder / "episodes.tsv").write_text("\n".join("\t".join(map(str, row)) for row in [("timesteps", *"xyz"), *rows]))
+    lines = [{"timesteps": h, "x": {"y": state}} for episode in STATES.tolist() for h, state in enumerate(episode)]
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    frames = np.tile(np.arange(4), 6)
+    lists = {
+        "episode_index": np.repeat(np.arange(6), 4),
+        "frame_index": frames,
+        "observation.state": [row[1:] for row in rows],
+    }
+    write_parquet(folder / "lists.parquet", lists)
+    with h5py.File(folder / "flat.hdf5", "w") as file:
+        file["observations"], file["terminals"] = STATES.reshape(24, 3), frames == 3
+    with h5py.File(folder / "robomimic.hdf5", "w") as file:
+        for i, episode in enumerate(STATES):
+            file[f"data/demo_{i}/obs/x"], file[f"data/demo_{i}/dones"] = episode, np.arange(4) == 3
 
 
 def _minari_folder() -> Path:

@@ -27,8 +27,21 @@ from hyrlo.forward.variants import ESTIMATORS
 from hyrlo.forward.witness import DISCRIMINATORS
 from hyrlo.runs.algorithms import ALGORITHMS, Algorithm
 from hyrlo.runs.training import describe_config
+from hyrlo.runs.trust import check_arguments
 
-RECORDED = ("format", "actions", "versions", "code", "machine", "resumed_with", "chosen", "command", "roll_in", "data")
+RECORDED = (
+    "format",
+    "actions",
+    "versions",
+    "code",
+    "machine",
+    "resumed_with",
+    "chosen",
+    "command",
+    "roll_in",
+    "data",
+    "checksum",
+)
 """What `config.json` has besides options; `data` and `roll_in` are read by themselves."""
 PRINTED = ("seeds", "preset", "forward", "improve", "discriminator", "explore", "data", "max_episodes", "roll_in",
            "curve_episodes", "eval_episodes", "tensorboard")  # fmt: skip
@@ -156,9 +169,20 @@ def _options_of(
         raise HyrloError(f"{file}: config is {fields!r}; give its fields by name")
     _check_keys(file, found, fields, options(algorithm, env), algorithm)
     if "format" in settings:
+        _check_recorded(file, found, given)
         found |= _sources(file, settings, given)
     variant = {name: str(found[name]) for name in VARIANTS if found.get(name) is not None}
     return found | _fields(file, fields, algorithm, variant)
+
+
+def _check_recorded(file: str, found: Mapping[str, Any], given: set[str]) -> None:
+    """The config of a run may be someone else's: what its environment is given must name no code or file."""
+    if "gym.kwargs" in found and "gym.kwargs" not in given:
+        try:
+            check_arguments(Path(file), {"kwargs": found["gym.kwargs"]})
+        except HyrloError as error:
+            said = str(error).rpartition("; ")[0]
+            raise HyrloError(f"{said}; if it should, give --gym.kwargs on the command line") from None
 
 
 def _leaves(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
