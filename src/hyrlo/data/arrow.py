@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hyrlo.core.errors import DataError
-from hyrlo.core.memory import require_memory
+from hyrlo.core.memory import free_memory, require_memory
 from hyrlo.data.bounds import COPY
 from hyrlo.data.cells import Cells, Labels
 from hyrlo.data.columns import Roles
@@ -19,6 +19,8 @@ from hyrlo.data.precision import EXACT
 
 BLOCK, HEAD = 2**23, 2**20
 """Bytes of text that are parsed at a time, and that tell the length of a line."""
+THREADS = 2**29
+"""Bytes without which pyarrow may not be able to start its threads; it ends the process then."""
 
 
 def read_text_fast(source: str, columns: Sequence[str], delimiter: str, skip: int, roles: Roles) -> Cells | None:
@@ -31,7 +33,7 @@ def read_text_fast(source: str, columns: Sequence[str], delimiter: str, skip: in
         arrow, text = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.csv")
     except ImportError:
         return None
-    if source.lower().endswith(".gz") or _has_quotes(source, skip):
+    if source.lower().endswith(".gz") or _has_quotes(source, skip) or free_memory() < THREADS:
         return None
     types = {name: arrow.string() for name in roles.labels} | {name: arrow.float64() for name in roles.numbers}
     if len(types) < len(roles.labels) + len(roles.numbers):  # a column that is a number and a label
