@@ -19,9 +19,12 @@ LONG = 60.0
 EXIT = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
-def hears_interrupts():
-    """Children of a shell's background jobs ignore SIGINT unless they say otherwise."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+@pytest.fixture(autouse=True)
+def children_hear_interrupts():
+    """What a shell starts in the background ignores SIGINT, and so do its children unless it says otherwise."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def start(*argv, **options):
@@ -33,7 +36,6 @@ def start(*argv, **options):
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
-        preexec_fn=hears_interrupts,
         **options,
     )
 
